@@ -1,0 +1,83 @@
+"""Where something is kept: thread, namespace, checkpoint; read from a config and written back into one.
+
+Every name that becomes part of a key passes `checked_key`, so that all savers refuse the same names, before
+anything is stored. Knows nothing of values or of storage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+class Address(NamedTuple):
+    """What a config names; without a `checkpoint_id` the newest checkpoint of the namespace."""
+
+    thread_id: str
+    checkpoint_ns: str = ""
+    checkpoint_id: str | None = None
+
+    def config(self) -> dict[str, Any]:
+        """The config that names this address by all three keys."""
+        return {
+            "configurable": {
+                "thread_id": self.thread_id,
+                "checkpoint_ns": self.checkpoint_ns,
+                "checkpoint_id": self.checkpoint_id,
+            }
+        }
+
+
+def address_of(config: Mapping[str, Any]) -> Address:
+    """Read thread, namespace and checkpoint id out of a config.
+
+    Raises:
+        ValueError: There is no thread id, or a name cannot be part of a key.
+    """
+    configurable = config.get("configurable") or {}
+    thread_id = configurable.get("thread_id")
+    if thread_id is None or thread_id == "":
+        raise ValueError(
+            "the config names no thread; pass one, such as {'configurable': {'thread_id': 'order-17'}}"
+        )
+    return Address(
+        checked_key("thread_id", _as_text("thread_id", thread_id)),
+        checked_key("checkpoint_ns", _as_text("checkpoint_ns", configurable.get("checkpoint_ns") or "")),
+        _optional_key(configurable.get("checkpoint_id")),
+    )
+
+
+def checked_key(kind: str, name: str) -> str:
+    """Return a name that can be part of a key in every database.
+
+    Args:
+        kind: What the name is, such as ``thread_id``; stands in the message.
+        name: The name; NUL and lone surrogates are refused, since Postgres cannot keep them in a key.
+
+    Raises:
+        ValueError: With kind and name.
+    """
+    if "\0" in name:
+        raise ValueError(f"{kind} {name!r} contains a NUL character, which a database key cannot hold")
+    if not name.isascii():
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise ValueError(
+                f"{kind} {name!r} contains a lone surrogate, which a database key cannot hold"
+            ) from None
+    return name
+
+
+def _as_text(kind: str, name: object) -> str:
+    if isinstance(name, str):
+        return name
+    if isinstance(name, bool | float | bytes) or name is None:
+        raise ValueError(f"{kind} must be a string, not {name!r}")
+    return str(name)  # int and UUID are usual thread ids
+
+
+def _optional_key(checkpoint_id: object) -> str | None:
+    if not checkpoint_id:
+        return None
+    return checked_key("checkpoint_id", _as_text("checkpoint_id", checkpoint_id))

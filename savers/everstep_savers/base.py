@@ -1,0 +1,163 @@
+"""The contract of a saver: where checkpoints and writes are kept.
+
+`BaseCheckpointSaver` has the methods the neighbouring ecosystem uses. `AtomicSaver` adds what the engine
+wants: a whole superstep in one transaction, fenced by the token of the run's claim. The engine takes
+the second road where a saver offers it (`atomic` is true) and the first where it does not. Savers know
+nothing of graphs.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, ClassVar, Generic, TypeVar
+
+from everstep_savers.checkpoint import (
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    Commit,
+    Loaded,
+    ThreadRecord,
+    Version,
+)
+from everstep_savers.codec import Codec, default_codec
+
+Config = Mapping[str, Any]
+PreparedT = TypeVar("PreparedT")
+
+
+class BaseCheckpointSaver(ABC):
+    """Keeps checkpoints and pending writes by thread, namespace and checkpoint id.
+
+    A config is ``{"configurable": {"thread_id": ..., "checkpoint_ns": "", "checkpoint_id": None}}``;
+    the namespace defaults to the root graph's, the id to the newest checkpoint.
+    """
+
+    atomic: ClassVar[bool] = False
+
+    def __init__(self, *, codec: Codec | None = None) -> None:
+        self.codec = codec or default_codec
+
+    @abstractmethod
+    async def aget_tuple(self, config: Config) -> CheckpointTuple | None:
+        """Return the named checkpoint, or the thread's head, or None if there is none.
+
+        The returned `config` names the checkpoint by all three keys; `parent_config` names its parent,
+        None for the first. `pending_writes` holds the writes stored against it, in the order of task,
+        then index.
+        """
+
+    @abstractmethod
+    def alist(
+        self,
+        config: Config | None,
+        *,
+        filter: Mapping[str, Any] | None = None,
+        before: Config | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """Iterate over checkpoints, newest first.
+
+        Args:
+            config: Thread, and optionally namespace and id; without a namespace all namespaces of the
+                thread are listed, with None all threads.
+            filter: Metadata keys that must have exactly these values.
+            before: Only checkpoints older than this config's `checkpoint_id`.
+            limit: At most this many.
+
+        No lock or transaction is held between items: a paused reader holds back no writer.
+        """
+
+    @abstractmethod
+    async def aput(
+        self,
+        config: Config,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: Mapping[str, Version],
+    ) -> dict[str, Any]:
+        """Store a checkpoint as child of the one `config` names, and return the config that names it.
+
+        Only the channels in `new_versions` are stored; the others are found under the version they had.
+        """
+
+    @abstractmethod
+    async def aput_writes(
+        self,
+        config: Config,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """Store writes of a task against the checkpoint `config` names.
+
+        Ordinary writes count from 0 and are kept as first written; special writes (`WRITES_IDX_MAP`)
+        replace an earlier one of the same task and kind.
+        """
+
+    @abstractmethod
+    async def adelete_thread(self, thread_id: str) -> None:
+        """Remove everything stored for a thread, all namespaces; deleting an unknown thread does nothing."""
+
+    def get_next_version(self, current: Any, channel: Any = None) -> Any:
+        """Return a version greater than `current` (None for the first); `channel` is not used."""
+        return (current or 0) + 1
+
+    async def aget(self, config: Config) -> Checkpoint | None:
+        """Return the checkpoint alone, see `aget_tuple`."""
+        found = await self.aget_tuple(config)
+        return found.checkpoint if found else None
+
+    async def aload(self, config: Config) -> Loaded:
+        """Return what a run needs to start from `config`.
+
+        Raises:
+            CheckpointNotFound: `config` names a checkpoint that the thread does not have.
+        """
+        return Loaded(await self.aget_tuple(config))
+
+    async def aclose(self) -> None:
+        """Release what the saver holds; it opens again at its next use."""
+
+
+class AtomicSaver(BaseCheckpointSaver, Generic[PreparedT]):
+    """A saver that stores a `Commit` in one transaction and guards each thread by a fencing token."""
+
+    atomic: ClassVar[bool] = True
+    # Does a new checkpoint have to hold all channel values, not only the changed and transient ones?
+    wants_whole: ClassVar[bool] = False
+
+    @abstractmethod
+    def prepare(self, commit: Commit) -> PreparedT:
+        """Encode a commit; the values may change afterwards without changing what is stored.
+
+        Does not wait and touches no storage.
+
+        Raises:
+            CodecError: A value cannot be kept; names channel, path inside the value, type and thread.
+        """
+
+    @abstractmethod
+    async def acommit(self, prepared: PreparedT) -> int:
+        """Make a prepared commit durable, all of it or nothing, and return the thread's token.
+
+        Commits of one thread take effect in the order in which they are awaited; repeating a commit
+        whose fate is unknown (the connection broke) stores it at most once.
+
+        Raises:
+            ThreadConflict: The commit claims a thread which is no longer as it was seen.
+            LeaseLost: The commit's token is not the thread's.
+            ThreadDeleted: The thread was deleted since the claim.
+            DatabaseUnavailable: The storage cannot be reached.
+        """
+
+    @abstractmethod
+    async def aget_thread(self, thread_id: str) -> ThreadRecord | None:
+        """Return the thread's row, or None."""
+
+    @abstractmethod
+    def alist_threads(
+        self, *, status: str | None = None, limit: int | None = None
+    ) -> AsyncIterator[ThreadRecord]:
+        """Iterate over threads, most recently updated first, optionally those of one status."""

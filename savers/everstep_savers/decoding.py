@@ -1,0 +1,159 @@
+"""Stored rows decoded into checkpoints, pending writes and threads.
+
+A value that cannot be read raises `CodecError` with key, thread and checkpoint; nothing is skipped and
+nothing is guessed. The counterpart of `encoding`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import orjson
+import ormsgpack
+
+from everstep_savers.addresses import Address
+from everstep_savers.checkpoint import Checkpoint, CheckpointTuple, PendingWrite, ThreadRecord, Version
+from everstep_savers.codec import Codec
+from everstep_savers.errors import CodecError
+from everstep_savers.metadata import MetadataRow, decode_metadata
+from everstep_savers.rows import Body, CheckpointRow, ThreadRow, WriteRow
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def moment(micros: int) -> datetime:
+    """The point in time, in UTC."""
+    return EPOCH + timedelta(microseconds=micros)
+
+
+def unpack_body(row: CheckpointRow) -> Body:
+    """Unpack a checkpoint's body.
+
+    Raises:
+        CodecError: The bytes are not a body; names thread and checkpoint.
+    """
+    try:
+        return Body(*ormsgpack.unpackb(row.body))
+    except (ormsgpack.MsgpackDecodeError, TypeError) as error:
+        raise CodecError(f"the checkpoint's body cannot be read: {error}", place=_place(row)) from error
+
+
+def decode_tuple(
+    codec: Codec,
+    row: CheckpointRow,
+    values: Iterable[tuple[str, str, bytes]],
+    writes: Iterable[PendingWrite],
+) -> CheckpointTuple:
+    """Put a checkpoint together.
+
+    Args:
+        codec: Decodes the values.
+        row: The checkpoint.
+        values: Channel, tag and bytes of the values stored on their own.
+        writes: Its pending writes, decoded.
+
+    Raises:
+        CodecError: A value cannot be read; names key, thread and checkpoint.
+    """
+    body = unpack_body(row)
+    channel_values = {
+        channel: _decode(codec, tag, data, f"state key {channel!r}", row)
+        for channel, tag, data in (
+            *values,
+            *((channel, tag, data) for channel, (tag, data) in body.transient.items()),
+        )
+    }
+    checkpoint = Checkpoint(
+        v=body.format,
+        id=row.checkpoint_id,
+        ts=body.ts or moment(row.created_at).isoformat(),
+        channel_values=channel_values,
+        channel_versions=_decode_versions(row.versions),
+        versions_seen=body.versions_seen,
+        updated_channels=body.updated_channels,
+    )
+    here = Address(row.thread_id, row.checkpoint_ns, row.checkpoint_id)
+    return CheckpointTuple(
+        here.config(),
+        checkpoint,
+        decode_metadata(metadata_of(row)),
+        here._replace(checkpoint_id=row.parent_id).config() if row.parent_id else None,
+        list(writes),
+    )
+
+
+def metadata_of(row: CheckpointRow) -> MetadataRow:
+    """The metadata of a checkpoint's row, as stored."""
+    return MetadataRow(row.source, row.step, row.run_id, row.metadata)
+
+
+def version_keys(versions: str) -> dict[str, str]:
+    """Channel -> key of its version in `channel_values`."""
+    return {channel: str(version) for channel, version in orjson.loads(versions).items()}
+
+
+def _decode_versions(text: str) -> dict[str, Version]:
+    versions: dict[str, Version] = orjson.loads(text)
+    if '"s:' in text or '"f:' in text:
+        return {channel: _version(version) for channel, version in versions.items()}
+    return versions
+
+
+def _version(stored: Version) -> Version:
+    if not isinstance(stored, str):
+        return stored
+    return stored[2:] if stored.startswith("s:") else float(stored[2:])
+
+
+def decode_writes(codec: Codec, rows: Iterable[WriteRow]) -> list[PendingWrite]:
+    """Decode pending writes, in the order of task, then index."""
+    return [
+        (row.task_id, row.channel, _decode(codec, row.tag, row.data, f"write to {row.channel!r}", row))
+        for row in sorted(rows, key=lambda row: (row.task_id, row.idx))
+    ]
+
+
+def decode_results(codec: Codec, child: CheckpointRow) -> list[PendingWrite]:
+    """Decode the results kept in a checkpoint: pending writes of its parent."""
+    return [
+        (task_id, channel, _decode(codec, tag, data, f"write to {channel!r}", child))
+        for task_id, _, channel, (tag, data) in unpack_body(child).results
+    ]
+
+
+def decode_thread(codec: Codec, row: ThreadRow) -> ThreadRecord:
+    """Decode a thread's row."""
+    kept = None
+    if row.input_tag is not None:
+        try:
+            kept = codec.decode(row.input_tag, row.input_data or b"")
+        except CodecError as error:
+            raise error.within("input", f"thread {row.thread_id!r}") from error
+    return ThreadRecord(
+        thread_id=row.thread_id,
+        head=row.head,
+        status=row.status,
+        token=row.token,
+        run_id=row.run_id,
+        graph=row.graph,
+        attempt=row.attempt,
+        error=row.error,
+        input=kept,
+        has_input=row.input_tag is not None,
+        created_at=moment(row.created_at),
+        updated_at=moment(row.updated_at),
+    )
+
+
+def _decode(codec: Codec, tag: str, data: bytes, what: str, row: CheckpointRow | WriteRow) -> Any:
+    try:
+        return codec.decode(tag, data)
+    except CodecError as error:
+        raise error.within(what, *_place(row)) from error
+
+
+def _place(row: CheckpointRow | WriteRow) -> tuple[str, ...]:
+    namespace = (f"namespace {row.checkpoint_ns!r}",) if row.checkpoint_ns else ()
+    return (f"checkpoint {row.checkpoint_id!r}", *namespace, f"thread {row.thread_id!r}")

@@ -1,0 +1,300 @@
+"""Commits encoded into rows.
+
+Encoding copies: values may change afterwards. Everything that can be refused because of what it is (a value,
+a name, metadata) is refused here, before storage is touched; whether the thread may be written is for the
+saver to find out.
+
+A checkpoint's `body` holds, as one msgpack array, what is read only together with it: format, versions seen,
+updated channels, values of transient channels, results of the tasks that led to it, and its timestamp if
+`created_at` cannot give back the same text.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import lru_cache
+from os import urandom
+from typing import Any
+
+import orjson
+import ormsgpack
+
+from everstep_savers.addresses import Address, checked_key
+from everstep_savers.checkpoint import (
+    ERROR,
+    INTERRUPT,
+    RESUME,
+    WRITES_IDX_MAP,
+    Checkpoint,
+    CheckpointMetadata,
+    Claim,
+    Commit,
+    NewCheckpoint,
+    TaskWrites,
+    Version,
+)
+from everstep_savers.codec import Codec, Encoded
+from everstep_savers.decoding import EPOCH, moment
+from everstep_savers.errors import CodecError
+from everstep_savers.metadata import encode_metadata
+from everstep_savers.rows import CheckpointRow, EncodedClaim, EncodedCommit, ValueRow, WriteRow
+
+# Every JSON number among the versions is an integer.
+_INTEGERS = frozenset({int})
+# Of a timestamp with microseconds in UTC, as `datetime.isoformat` writes it.
+_USUAL_LENGTH = 32
+_SPECIAL_PLACES = {ERROR: "error", INTERRUPT: "question", RESUME: "answer"}
+
+
+def encode_commit(codec: Codec, commit: Commit, *, is_fenced: bool = True) -> EncodedCommit:
+    """Encode a commit.
+
+    Raises:
+        CodecError: A value cannot be kept; names channel, node and thread.
+        ValueError: A name cannot be part of a key.
+    """
+    thread_id = checked_key("thread_id", commit.thread_id)
+    claim = commit.claim
+    head: str | None = None
+    newest = 0
+    checkpoints: list[CheckpointRow] = []
+    values: list[ValueRow] = []
+    for new in commit.checkpoints:
+        row = _checkpoint_row(codec, thread_id, new)
+        checkpoints.append(row)
+        newest = max(newest, _add_value_rows(codec, thread_id, new, values))
+        if row.checkpoint_ns == "":
+            head = row.checkpoint_id
+    return EncodedCommit(
+        thread_id,
+        _encode_claim(codec, thread_id, claim) if claim else None,
+        commit.token,
+        is_fenced,
+        commit.status or ("running" if claim else None),
+        _shown(commit.error) if commit.error else None,
+        head,
+        newest,
+        time.time_ns() // 1000,
+        checkpoints,
+        values,
+        _write_rows(codec, thread_id, commit.writes) if commit.writes else (),
+    )
+
+
+def encode_put(
+    codec: Codec,
+    parent: Address,
+    checkpoint: Checkpoint,
+    metadata: CheckpointMetadata,
+    new_versions: Mapping[str, Version],
+) -> EncodedCommit:
+    """Encode the checkpoint of a plain `aput`, child of `parent`."""
+    new = NewCheckpoint(parent.checkpoint_ns, checkpoint, metadata, parent.checkpoint_id, new_versions)
+    return encode_commit(codec, Commit(parent.thread_id, checkpoints=(new,)), is_fenced=False)
+
+
+def encode_put_writes(codec: Codec, address: Address, task: TaskWrites) -> EncodedCommit:
+    """Encode the writes of a plain `aput_writes`."""
+    return encode_commit(codec, Commit(address.thread_id, writes=(task,)), is_fenced=False)
+
+
+def task_writes(
+    address: Address, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
+) -> TaskWrites:
+    """The writes of one task against the checkpoint at `address`.
+
+    Raises:
+        ValueError: The address names no checkpoint.
+    """
+    if address.checkpoint_id is None:
+        raise ValueError(
+            f"writes of task {task_id!r} belong to a checkpoint, but the config for thread "
+            f"{address.thread_id!r} has no checkpoint_id; pass the config that aput or aget_tuple returned"
+        )
+    return TaskWrites(address.checkpoint_ns, address.checkpoint_id, task_id, writes, task_path)
+
+
+def _encode_claim(codec: Codec, thread_id: str, claim: Claim) -> EncodedClaim:
+    tag, data = None, None
+    if claim.has_input:
+        tag, data = _encode(codec, claim.input, ("input", f"thread {thread_id!r}"))
+    seen = claim.seen
+    return EncodedClaim(
+        seen_token=seen.token if seen else None,
+        seen_head=seen.head if seen else None,
+        run_id=checked_key("run_id", claim.run_id),
+        graph=checked_key("graph", claim.graph),
+        attempt=claim.attempt,
+        nonce=urandom(8).hex(),
+        input_tag=tag,
+        input_data=data,
+    )
+
+
+def _checkpoint_row(codec: Codec, thread_id: str, new: NewCheckpoint) -> CheckpointRow:
+    checkpoint = new.checkpoint
+    created_at, ts = _timestamp(checkpoint["ts"])
+    try:
+        metadata = encode_metadata(new.metadata)
+    except CodecError as error:
+        raise error.within(f"thread {thread_id!r}") from error
+    return CheckpointRow(
+        thread_id,
+        checked_key("checkpoint_ns", new.checkpoint_ns),
+        checked_key("checkpoint_id", checkpoint["id"]),
+        checked_key("parent checkpoint_id", new.parent_id) if new.parent_id else None,
+        metadata.step,
+        metadata.source,
+        metadata.run_id,
+        created_at,
+        _encode_versions(checkpoint["channel_versions"]),
+        _pack_body(codec, thread_id, new, ts),
+        metadata.rest,
+    )
+
+
+def _encode_versions(versions: Mapping[str, Version]) -> str:
+    """Versions as JSON; every JSON value, read as text, is the version's key in `channel_values`."""
+    try:
+        if _INTEGERS.issuperset(map(type, versions.values())):
+            text = orjson.dumps(versions).decode()
+        else:
+            text = orjson.dumps({channel: _json_version(at) for channel, at in versions.items()}).decode()
+    except orjson.JSONEncodeError as error:
+        for channel in versions:
+            checked_key("channel", channel)
+        raise ValueError(f"channel versions {versions!r} cannot be kept: {error}") from None
+    if "\\u0000" in text:
+        for channel in versions:
+            checked_key("channel", channel)
+    return text
+
+
+def _json_version(version: Version) -> int | str:
+    # A prefix keeps 1, "1" and 1.0 apart, and lets both databases agree on a float's text.
+    if type(version) is int:
+        return version
+    if isinstance(version, str):
+        return "s:" + checked_key("channel version", version)
+    if isinstance(version, float):
+        return f"f:{version!r}"
+    raise ValueError(f"channel version {version!r} is neither an integer, a string nor a float")
+
+
+def _add_value_rows(codec: Codec, thread_id: str, new: NewCheckpoint, rows: list[ValueRow]) -> int:
+    values = new.checkpoint["channel_values"]
+    newest = 0
+    for channel, version in new.changed.items():
+        if type(version) is int and version > newest:
+            newest = version
+        if channel in new.transient or channel not in values:
+            continue
+        tag, data = _encode_value(codec, thread_id, channel, values[channel])
+        rows.append(ValueRow(thread_id, new.checkpoint_ns, channel, str(_json_version(version)), tag, data))
+    return newest
+
+
+def _pack_body(codec: Codec, thread_id: str, new: NewCheckpoint, ts: str | None) -> bytes:
+    checkpoint = new.checkpoint
+    body = (
+        checkpoint["v"],
+        checkpoint["versions_seen"],
+        checkpoint.get("updated_channels"),
+        _encode_transient(codec, thread_id, new) if new.transient else {},
+        _encode_results(codec, thread_id, new) if new.results else (),
+        ts,
+    )
+    try:
+        return ormsgpack.packb(body)
+    except ormsgpack.MsgpackEncodeError as error:
+        raise CodecError(
+            f"the record of what each node has seen cannot be kept: {error}", place=(f"thread {thread_id!r}",)
+        ) from error
+
+
+def _encode_transient(codec: Codec, thread_id: str, new: NewCheckpoint) -> dict[str, Encoded]:
+    values = new.checkpoint["channel_values"]
+    return {
+        channel: _encode_value(codec, thread_id, channel, values[channel])
+        for channel in new.transient
+        if channel in values
+    }
+
+
+def _encode_results(codec: Codec, thread_id: str, new: NewCheckpoint) -> list[tuple[str, str, str, Encoded]]:
+    return [
+        (row.task_id, row.task_path, row.channel, (row.tag, row.data))
+        for row in _write_rows(codec, thread_id, new.results)
+    ]
+
+
+def _write_rows(codec: Codec, thread_id: str, writes: Sequence[TaskWrites]) -> list[WriteRow]:
+    rows: dict[tuple[str, str, str, int], WriteRow] = {}
+    for task in writes:
+        checked_key("checkpoint_ns", task.checkpoint_ns)
+        checked_key("checkpoint_id", task.checkpoint_id)
+        checked_key("task_id", task.task_id)
+        checked_key("task_path", task.task_path)
+        ordinary = 0
+        for channel, value in task.writes:
+            idx = WRITES_IDX_MAP.get(channel)
+            if idx is None:
+                idx, ordinary = ordinary, ordinary + 1
+            key = (task.checkpoint_ns, task.checkpoint_id, task.task_id, idx)
+            if idx >= 0 and key in rows:
+                continue  # kept as first written
+            tag, data = _encode_write(codec, thread_id, task, channel, value)
+            rows[key] = WriteRow(thread_id, *key, checked_key("channel", channel), tag, data, task.task_path)
+    return list(rows.values())
+
+
+def _encode_value(codec: Codec, thread_id: str, channel: str, value: Any) -> Encoded:
+    try:
+        return codec.encode(value)
+    except CodecError as error:
+        raise error.within(f"state key {channel!r}", f"thread {thread_id!r}") from error
+
+
+def _encode_write(codec: Codec, thread_id: str, task: TaskWrites, channel: str, value: Any) -> Encoded:
+    if channel == ERROR and isinstance(value, BaseException):
+        return codec.encode_exception(value)
+    place = [_SPECIAL_PLACES.get(channel) or f"state key {channel!r}"]
+    if task.node:
+        place.append(f"node {task.node!r}")
+    return _encode(codec, value, (*place, f"thread {thread_id!r}"))
+
+
+def _encode(codec: Codec, value: Any, place: tuple[str, ...]) -> Encoded:
+    try:
+        return codec.encode(value)
+    except CodecError as error:
+        raise error.within(*place) from error
+
+
+def _timestamp(ts: str) -> tuple[int, str | None]:
+    """Microseconds, and the text itself where they do not say the same."""
+    if len(ts) == _USUAL_LENGTH and ts.endswith("+00:00"):
+        try:
+            return _minute(ts[:17]) + int(ts[17:19]) * 1_000_000 + int(ts[20:26]), None
+        except ValueError:
+            return time.time_ns() // 1000, ts
+    try:
+        micros = (datetime.fromisoformat(ts) - EPOCH) // timedelta(microseconds=1)
+    except (ValueError, TypeError):
+        return time.time_ns() // 1000, ts
+    return micros, None if moment(micros).isoformat() == ts else ts
+
+
+@lru_cache(maxsize=4)
+def _minute(prefix: str) -> int:
+    # Parsing and comparing a whole timestamp costs more than all else in a small checkpoint.
+    return (datetime.fromisoformat(f"{prefix}00+00:00") - EPOCH) // timedelta(microseconds=1)
+
+
+def _shown(error: str | None) -> str | None:
+    """An error text that every database can keep."""
+    if error is None or (error.isascii() and "\0" not in error):
+        return error
+    return error.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")

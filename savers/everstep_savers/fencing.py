@@ -1,0 +1,88 @@
+"""Why a commit was refused: a thread's row as it stands against what the commit had seen of it.
+
+Pure, so that all savers refuse in the same cases with the same words. Whoever calls this has found that the
+thread's row did not let the commit through; nothing has been written.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from everstep_savers.addresses import Address
+from everstep_savers.errors import (
+    CheckpointNotFound,
+    LeaseLost,
+    PersistenceError,
+    ThreadConflict,
+    ThreadDeleted,
+)
+from everstep_savers.rows import EncodedCommit
+
+
+class ThreadState(NamedTuple):
+    """The part of a thread's row that guards it.
+
+    Attributes:
+        token: Token of the last claim; a deletion takes one too.
+        head: Id of the newest root checkpoint.
+        generation: Token of the last deletion, 0 if there was none: older tokens belong to a deleted thread.
+        is_deleted: The row only remembers the token of a thread that is gone.
+    """
+
+    token: int
+    head: str | None
+    generation: int
+    is_deleted: bool
+
+
+def refusal(commit: EncodedCommit, state: ThreadState | None) -> PersistenceError:
+    """The error for a commit that the thread's row did not let through."""
+    thread = f"thread {commit.thread_id!r}"
+    if commit.claim is None:
+        if state is None or commit.token < state.generation:
+            return ThreadDeleted(
+                f"{thread} was deleted while this run was under way; nothing was written. "
+                "A new run may use the thread id again."
+            )
+        return LeaseLost(
+            f"{thread} has been claimed by a later run (token {state.token}, this run holds {commit.token}); "
+            "nothing was written and this run stores nothing more."
+        )
+    seen = _described(commit.claim.seen_token, commit.claim.seen_head)
+    found = "no row" if state is None or state.is_deleted else _described(state.token, state.head)
+    return ThreadConflict(
+        f"{thread} was moved by another run since it was read: seen {seen}, found {found}; "
+        "nothing was written. Read the thread again before another attempt."
+    )
+
+
+def value_conflict(thread_id: str) -> ThreadConflict:
+    """The error for a second, different value under one channel version."""
+    return ThreadConflict(
+        f"thread {thread_id!r} has another value under one of this checkpoint's channel versions already; "
+        "nothing was written. A branch from an older checkpoint must count its versions on from the newest "
+        "one of the thread (`Loaded.newest_version`)."
+    )
+
+
+def checkpoint_missing(address: Address) -> CheckpointNotFound:
+    """The error for a config that names a checkpoint which is not there."""
+    namespace = f" in namespace {address.checkpoint_ns!r}" if address.checkpoint_ns else ""
+    return CheckpointNotFound(
+        f"thread {address.thread_id!r} has no checkpoint {address.checkpoint_id!r}{namespace}; "
+        "alist shows those it has."
+    )
+
+
+def copy_refused(source: str, target: str) -> ThreadConflict:
+    """The error for a copy that has nothing to start from, or something in its way."""
+    return ThreadConflict(
+        f"thread {source!r} was not copied to {target!r}: there is no thread {source!r}, "
+        f"or thread {target!r} exists already; nothing was written."
+    )
+
+
+def _described(token: int | None, head: str | None) -> str:
+    if token is None:
+        return "no row"
+    return f"token {token} at head {head!r}"

@@ -1,0 +1,117 @@
+"""Checkpoint metadata as three columns and a JSON text.
+
+What JSON keeps comes back equal (a tuple as a list); everything else is refused by name when it is stored,
+never turned into something else. The text is minified with sorted keys, so that equal objects are equal
+texts and a database can compare them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import orjson
+
+from everstep_savers.checkpoint import CheckpointMetadata
+from everstep_savers.errors import CodecError
+
+# What is left of a root graph's own metadata, written at every step.
+_ROOT_REST: dict[str, Any] = {"parents": {}}
+_NO_ANCESTORS = '{"parents":{}}'
+_INT64 = range(-(2**63), 2**63)
+
+
+class MetadataRow(NamedTuple):
+    """Metadata as it is stored."""
+
+    source: str | None
+    step: int | None
+    run_id: str | None
+    rest: str
+
+
+def encode_metadata(metadata: Mapping[str, Any]) -> MetadataRow:
+    """Split metadata into columns and JSON.
+
+    Raises:
+        CodecError: A key or value is not JSON; names the place inside the metadata.
+    """
+    rest = dict(metadata)
+    source = rest.pop("source") if type(rest.get("source")) is str else None
+    step = rest.pop("step") if type(rest.get("step")) is int else None
+    run_id = rest.pop("run_id") if type(rest.get("run_id")) is str else None
+    _check_text(source or "", "source")
+    _check_text(run_id or "", "run_id")
+    if step and step not in _INT64:
+        _check(step, "step")
+    return MetadataRow(source, step, run_id, _NO_ANCESTORS if rest == _ROOT_REST else canonical_json(rest))
+
+
+def decode_metadata(row: MetadataRow) -> CheckpointMetadata:
+    """Put columns and JSON together again."""
+    metadata: dict[str, Any] = orjson.loads(row.rest)
+    if row.source is not None:
+        metadata["source"] = row.source
+    if row.step is not None:
+        metadata["step"] = row.step
+    if row.run_id is not None:
+        metadata["run_id"] = row.run_id
+    return metadata  # type: ignore[return-value]  # user keys stand beside the typed ones
+
+
+def has_values(row: MetadataRow, wanted: MetadataRow) -> bool:
+    """Whether metadata has every key of `wanted`, each with exactly that value."""
+    if any(want is not None and want != have for want, have in zip(wanted[:3], row[:3], strict=True)):
+        return False
+    rest, values = orjson.loads(row.rest), orjson.loads(wanted.rest)
+    return all(key in rest and canonical_json(rest[key]) == canonical_json(values[key]) for key in values)
+
+
+def canonical_json(value: Any) -> str:
+    """Minified JSON with sorted keys, after checking that it is JSON."""
+    _check(value, "")
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def _check(value: Any, path: str) -> None:
+    kind = type(value)
+    if value is None or kind is bool:
+        return
+    if kind is str:
+        _check_text(value, path)
+    elif kind is int:
+        if value not in _INT64:
+            raise _refused(f"{value} does not fit into 64 bits", path)
+    elif kind is float:
+        if not math.isfinite(value):
+            raise _refused(f"{value} is not JSON", path)
+    elif kind is dict:
+        _check_object(value, path)
+    elif kind is list or kind is tuple:
+        for position, item in enumerate(value):
+            _check(item, f"{path}[{position}]")
+    else:
+        raise _refused(f"{kind.__module__}.{kind.__qualname__} is not JSON", path)
+
+
+def _check_object(value: dict[Any, Any], path: str) -> None:
+    for key, item in value.items():
+        if type(key) is not str:
+            raise _refused(f"key {key!r} is not a string", path)
+        _check_text(key, path)
+        _check(item, f"{path}.{key}" if path else key)
+
+
+def _check_text(text: str, path: str) -> None:
+    if "\0" in text:
+        raise _refused(f"{text!r} contains a NUL character", path)
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise _refused(f"{text!r} contains a lone surrogate", path) from None
+
+
+def _refused(reason: str, path: str) -> CodecError:
+    return CodecError(f"metadata must be JSON: {reason}", path=path)

@@ -1,0 +1,171 @@
+"""Statements that remove and copy whole threads, as Core expressions.
+
+Pure, see `statements`. Each function gives the steps of one transaction on one thread. The first step changes
+the thread's row and returns it; if it returns nothing, there is nothing to do and the rest is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    ColumnElement,
+    Delete,
+    Insert,
+    Select,
+    Table,
+    Text,
+    Update,
+    any_,
+    bindparam,
+    case,
+    cast,
+    delete,
+    func,
+    literal_column,
+    null,
+    select,
+    true,
+    tuple_,
+    union,
+    update,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+
+from everstep_savers.sql.schema import channel_values, checkpoint_writes, checkpoints, threads
+from everstep_savers.sql.statements import ROW_TABLES
+
+Step = Update | Delete | Insert
+
+_ONE: ColumnElement[int] = literal_column("1", BigInteger)
+_TARGET = bindparam("target", type_=Text())
+_THREAD = bindparam("thread_id", type_=Text())
+_NOW = bindparam("now", type_=BigInteger())
+
+
+def delete_steps() -> list[Step]:
+    """Remove everything of a thread but a row that remembers its tokens."""
+    emptied = update(threads).where(threads.c.thread_id == _THREAD, threads.c.deleted_at.is_(None))
+    return [
+        emptied.values(_tombstone()).returning(threads.c.thread_id),
+        *(delete(table).where(table.c.thread_id == _THREAD) for table in ROW_TABLES),
+    ]
+
+
+def copy_steps(*, is_postgres: bool) -> list[Step]:
+    """Copy a thread to one that does not exist; the copy of a running thread stands still."""
+    kept = threads.c
+    row: dict[str, Any] = {
+        name: kept[name] for name in ("head", "graph", "error", "input_tag", "input_data", "newest_version")
+    }
+    row |= {
+        "thread_id": _TARGET,
+        "status": case((kept.status == _text("running"), _text("drained")), else_=kept.status),
+        "token": literal_column("0", BigInteger),
+        "created_at": _NOW,
+        "updated_at": _NOW,
+    }
+    source = select(*row.values()).where(kept.thread_id == _THREAD, kept.deleted_at.is_(None))
+    insert = postgresql.insert if is_postgres else sqlite.insert
+    copied = insert(threads).from_select(list(row), source)
+    revived: dict[str, Any] = {
+        name: copied.excluded[name] for name in row if name not in ("thread_id", "token")
+    }
+    revived["deleted_at"] = null()
+    guard: Insert = copied.on_conflict_do_update(
+        index_elements=[kept.thread_id], set_=revived, where=kept.deleted_at.is_not(None)
+    ).returning(kept.thread_id)
+    return [guard, *(_copied_rows(table) for table in ROW_TABLES)]
+
+
+def runs_query(*, is_postgres: bool) -> Any:
+    """The threads that hold anything of some runs."""
+    return union(
+        *(
+            select(table.c.thread_id).where(_is_of_runs(table, is_postgres))
+            for table in (checkpoints, threads)
+        )
+    )
+
+
+def delete_run_steps(*, is_postgres: bool) -> list[Step]:
+    """Remove the checkpoints of some runs from a thread, and what only they used.
+
+    The head moves back to the newest checkpoint that is left. A run among them that is still under way loses
+    its token.
+    """
+    is_here, kept = checkpoints.c.thread_id == _THREAD, threads.c
+    is_doomed = is_here & _is_of_runs(checkpoints, is_postgres)
+    doomed = select(checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id).where(is_doomed)
+    writes, values = checkpoint_writes.c, channel_values.c
+    token = case((_is_of_runs(threads, is_postgres), kept.token + _ONE), else_=kept.token)
+    head = select(func.max(checkpoints.c.checkpoint_id)).where(
+        is_here, checkpoints.c.checkpoint_ns == _text("")
+    )
+    has_head = select(_ONE).where(
+        is_here, checkpoints.c.checkpoint_ns == _text(""), checkpoints.c.checkpoint_id == kept.head
+    )
+    this = update(threads).where(kept.thread_id == _THREAD, kept.deleted_at.is_(None))
+    return [
+        this.values(token=token, updated_at=_NOW).returning(kept.thread_id),
+        delete(checkpoint_writes).where(
+            writes.thread_id == _THREAD, tuple_(writes.checkpoint_ns, writes.checkpoint_id).in_(doomed)
+        ),
+        delete(checkpoints).where(is_doomed),
+        delete(channel_values).where(
+            values.thread_id == _THREAD,
+            tuple_(values.checkpoint_ns, values.channel, values.version).not_in(
+                _versions_in_use(is_postgres)
+            ),
+        ),
+        this.where(~has_head.exists()).values(head=head.scalar_subquery()),
+        this.where(~select(_ONE).where(is_here).exists()).values(_tombstone()),
+    ]
+
+
+def bound_texts(texts: Sequence[str], *, is_postgres: bool) -> Any:
+    """A list of texts as the argument ``runs``."""
+    return list(texts) if is_postgres else orjson.dumps(list(texts)).decode()
+
+
+def _tombstone() -> dict[str, Any]:
+    kept = threads.c
+    emptied = ("head", "graph", "owner", "lease_expires_at", "run_id", "error", "input_tag", "input_data")
+    return {
+        "token": kept.token + _ONE,
+        "generation": kept.token + _ONE,
+        "deleted_at": _NOW,
+        "newest_version": literal_column("0", BigInteger),
+        **{name: null() for name in emptied},
+    }
+
+
+def _copied_rows(table: Table) -> Insert:
+    names = [column.name for column in table.columns if column.name != "thread_id"]
+    rows = select(_TARGET, *(table.c[name] for name in names)).where(table.c.thread_id == _THREAD)
+    return table.insert().from_select(["thread_id", *names], rows)
+
+
+def _is_of_runs(table: Table, is_postgres: bool) -> ColumnElement[bool]:
+    if is_postgres:
+        return table.c.run_id == any_(bindparam("runs", type_=ARRAY(Text())))
+    runs = func.json_each(bindparam("runs", type_=Text())).table_valued("value", name="runs")
+    return table.c.run_id.in_(select(runs.c.value))
+
+
+def _versions_in_use(is_postgres: bool) -> Select[Any]:
+    each = func.json_each_text if is_postgres else func.json_each
+    versions = each(checkpoints.c.versions).table_valued("key", "value", name="used")
+    return (
+        select(checkpoints.c.checkpoint_ns, versions.c.key, cast(versions.c.value, Text))
+        .select_from(checkpoints.join(versions, true()))
+        .where(checkpoints.c.thread_id == _THREAD)
+    )
+
+
+def _text(literal: str) -> ColumnElement[str]:
+    return literal_column(f"'{literal}'", Text)

@@ -1,0 +1,343 @@
+"""The SQL saver, for SQLite and Postgres alike.
+
+It turns configs into statements and rows into checkpoints, and knows neither a dialect nor a driver. It opens
+at its first use, on the event loop of that use, and belongs to that loop until `aclose`. Nothing is held
+between two calls or between two pages of a listing: no reader ever holds back a writer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Self
+
+from sqlalchemy import URL
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from everstep_savers.addresses import Address, address_of, checked_key
+from everstep_savers.base import AtomicSaver, Config
+from everstep_savers.checkpoint import (
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    Commit,
+    Loaded,
+    ThreadRecord,
+    Version,
+)
+from everstep_savers.codec import Codec, Encoded
+from everstep_savers.decoding import decode_thread
+from everstep_savers.encoding import encode_commit, encode_put, encode_put_writes, task_writes
+from everstep_savers.fencing import checkpoint_missing, copy_refused
+from everstep_savers.rows import EncodedCommit
+from everstep_savers.sql import maintenance, queries
+from everstep_savers.sql.database import Database, check_revision, parse_url
+from everstep_savers.sql.pages import Page, listing_of, read_page
+from everstep_savers.sql.sqlite import SQLiteDatabase
+from everstep_savers.sql.statements import Statement, compiled
+
+# Checkpoints, and threads, that a listing reads at once.
+PAGE = 50
+THREADS_PAGE = 100
+
+
+class SQLSaver(AtomicSaver[EncodedCommit]):
+    """Keeps checkpoints in SQLite or Postgres.
+
+    Made by `from_url`, or from an engine that the program owns and closes itself. Use it as an async context
+    manager, or as it is: it opens at its first use, and `aclose` closes it.
+    """
+
+    def __init__(
+        self,
+        engine: AsyncEngine | Database,
+        *,
+        auto_migrate: bool = False,
+        lease_ttl: float = 10.0,
+        codec: Codec | None = None,
+    ) -> None:
+        super().__init__(codec=codec)
+        self.lease_ttl = lease_ttl
+        self._auto_migrate = auto_migrate
+        self._database = engine if isinstance(engine, Database) else _database_of(engine.url, engine)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_open = False
+        self._opening = asyncio.Lock()
+
+    @classmethod
+    def from_url(
+        cls,
+        url: str,
+        *,
+        auto_migrate: bool = False,
+        lease_ttl: float = 10.0,
+        codec: Codec | None = None,
+        synchronous: str = "FULL",
+    ) -> Self:
+        """Make a saver for a database URL, such as ``sqlite:///threads.db`` or ``postgresql://host/name``.
+
+        Args:
+            url: An in-memory database, ``sqlite:///:memory:``, always has the newest schema.
+            auto_migrate: Create or upgrade the schema when the saver opens.
+            lease_ttl: Seconds for which an owner of a thread may be silent.
+            codec: Turns values into bytes and back.
+            synchronous: SQLite's setting of that name; ``FULL`` syncs each commit to disk.
+        """
+        database = _database_of(parse_url(url), synchronous=synchronous)
+        return cls(database, auto_migrate=auto_migrate, lease_ttl=lease_ttl, codec=codec)
+
+    async def __aenter__(self) -> Self:
+        await self._opened()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def setup(self) -> None:
+        """Create or upgrade the schema; any number of processes may do so at once."""
+        await self._database.upgrade()
+
+    async def aclose(self) -> None:
+        if self._loop is None:
+            return
+        if self._loop is not asyncio.get_running_loop():
+            self._leave_other_loop()
+            return
+        async with self._opening:
+            self._is_open = False
+            await self._database.close()
+            self._loop = None
+
+    def prepare(self, commit: Commit) -> EncodedCommit:
+        return encode_commit(self.codec, commit)
+
+    async def acommit(self, prepared: EncodedCommit) -> int:
+        database = await self._opened()
+        return await database.commit(prepared)
+
+    async def aget_tuple(self, config: Config) -> CheckpointTuple | None:
+        page = await self._load(address_of(config))
+        return next(page.tuples(self.codec, {}), None)
+
+    async def aload(self, config: Config) -> Loaded:
+        address = address_of(config)
+        page = await self._load(address, has_thread=True)
+        if address.checkpoint_id and not page.checkpoints:
+            raise checkpoint_missing(address)
+        return Loaded(
+            saved=next(page.tuples(self.codec, {}), None),
+            thread=decode_thread(self.codec, page.threads[0]) if page.threads else None,
+            newest_version=page.newest_version,
+        )
+
+    async def alist(
+        self,
+        config: Config | None,
+        *,
+        filter: Mapping[str, Any] | None = None,
+        before: Config | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        database = await self._opened()
+        is_postgres = database.is_postgres
+        listing = listing_of(config, filter, before, is_postgres=is_postgres)
+        left = limit
+        while left is None or left > 0:
+            size = PAGE if left is None else min(PAGE, left)
+            query = _page_query(listing.shape, is_postgres)
+            page = await self._fetch(query, listing.values | {"limit": size})
+            for found in listing.take(self.codec, page):
+                yield found
+            if len(page.checkpoints) < size:
+                return
+            left = None if left is None else left - size
+
+    async def aput(
+        self,
+        config: Config,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: Mapping[str, Version],
+    ) -> dict[str, Any]:
+        parent = address_of(config)
+        await self.acommit(encode_put(self.codec, parent, checkpoint, metadata, new_versions))
+        return parent._replace(checkpoint_id=checkpoint["id"]).config()
+
+    async def aput_writes(
+        self, config: Config, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        address = address_of(config)
+        task = task_writes(address, writes, task_id, task_path)
+        await self.acommit(encode_put_writes(self.codec, address, task))
+
+    async def aget_thread(self, thread_id: str) -> ThreadRecord | None:
+        page = await self._fetch(
+            _thread_query(await self._dialect()), {"thread_id": checked_key("thread_id", thread_id)}
+        )
+        return decode_thread(self.codec, page.threads[0]) if page.threads else None
+
+    async def alist_threads(
+        self, *, status: str | None = None, limit: int | None = None
+    ) -> AsyncIterator[ThreadRecord]:
+        is_postgres = await self._dialect()
+        values: dict[str, Any] = {"status": status}
+        left = limit
+        while left is None or left > 0:
+            size = THREADS_PAGE if left is None else min(THREADS_PAGE, left)
+            query = _threads_query(status is not None, "cursor_thread_id" in values, is_postgres)
+            page = await self._fetch(query, values | {"limit": size})
+            for row in page.threads:
+                yield decode_thread(self.codec, row)
+            if len(page.threads) < size:
+                return
+            last = page.threads[-1]
+            values |= {"cursor_updated_at": last.updated_at, "cursor_thread_id": last.thread_id}
+            left = None if left is None else left - size
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        values = {"thread_id": checked_key("thread_id", thread_id), "now": _now()}
+        await self._write(_delete_steps(await self._dialect()), values)
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Copy a thread with all its history to a new one.
+
+        Raises:
+            ThreadConflict: There is no such thread, or the target exists.
+        """
+        values = {
+            "thread_id": checked_key("thread_id", source_thread_id),
+            "target": checked_key("thread_id", target_thread_id),
+            "now": _now(),
+        }
+        if not await self._write(_copy_steps(await self._dialect()), values):
+            raise copy_refused(source_thread_id, target_thread_id)
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Remove the checkpoints of some runs; a thread of which nothing is left is deleted."""
+        is_postgres = await self._dialect()
+        runs = [checked_key("run_id", run_id) for run_id in run_ids]
+        values = {"runs": maintenance.bound_texts(runs, is_postgres=is_postgres), "now": _now()}
+        query = _runs_query(is_postgres)
+        for (thread_id,) in await self._database.fetch(query, values):
+            await self._write(_delete_run_steps(is_postgres), values | {"thread_id": thread_id})
+
+    async def araw_value(
+        self, thread_id: str, channel: str, checkpoint_id: str | None = None, checkpoint_ns: str = ""
+    ) -> Encoded | None:
+        """Return a channel's value as it is stored, decodable or not; None if there is none."""
+        page = await self._load(Address(thread_id, checkpoint_ns, checkpoint_id))
+        return page.raw_value(channel) if page.checkpoints else None
+
+    async def _load(self, address: Address, *, has_thread: bool = False) -> Page:
+        which = "named" if address.checkpoint_id else "newest" if address.checkpoint_ns else "head"
+        return await self._fetch(_load_query(which, has_thread, await self._dialect()), address._asdict())
+
+    async def _fetch(self, query: Statement, values: Mapping[str, Any]) -> Page:
+        database = await self._opened()
+        return read_page(await database.fetch(query, values))
+
+    async def _write(self, steps: Sequence[Statement], values: Mapping[str, Any]) -> bool:
+        database = await self._opened()
+        return await database.write([(step, values) for step in steps])
+
+    async def _dialect(self) -> bool:
+        return (await self._opened()).is_postgres
+
+    async def _opened(self) -> Database:
+        if not self._is_open or self._loop is not asyncio.get_running_loop():
+            await self._open()
+        return self._database
+
+    async def _open(self) -> None:
+        if self._loop is not None and self._loop is not asyncio.get_running_loop():
+            self._leave_other_loop()
+        if self._loop is None:
+            self._loop, self._opening = asyncio.get_running_loop(), asyncio.Lock()
+        async with self._opening:
+            if self._is_open:
+                return
+            self._loop = asyncio.get_running_loop()
+            try:
+                if self._auto_migrate:
+                    await self._database.upgrade()
+                await self._database.open()
+                check_revision(await self._database.revision(), self._database.url)
+            except BaseException:
+                await self._database.close()
+                self._loop = None
+                raise
+            self._is_open = True
+
+    def _leave_other_loop(self) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            raise RuntimeError(
+                "this SQLSaver is open on another event loop; make a saver for each loop, "
+                "or call `await saver.aclose()` there before using it here"
+            )
+        self._database.abandon()
+        self._loop, self._is_open = None, False
+
+
+def _database_of(url: URL, engine: AsyncEngine | None = None, *, synchronous: str = "FULL") -> Database:
+    if url.get_backend_name() == "sqlite":
+        database = SQLiteDatabase(url, synchronous=synchronous)
+        if engine is not None and database.is_in_memory:
+            raise ValueError(
+                "an in-memory database cannot be shared with an engine; use SQLSaver.from_url('sqlite:///:memory:')"
+            )
+        return database
+    # asyncpg loads only for Postgres.
+    from everstep_savers.sql.postgres import PostgresDatabase
+
+    return PostgresDatabase(url, engine)
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
+
+
+@lru_cache
+def _load_query(which: str, has_thread: bool, is_postgres: bool) -> Statement:
+    query = queries.load_query(which, is_postgres=is_postgres, has_thread=has_thread)
+    return compiled(query, is_postgres=is_postgres)
+
+
+@lru_cache(maxsize=512)
+def _page_query(shape: queries.PageShape, is_postgres: bool) -> Statement:
+    return compiled(queries.page_query(shape, is_postgres=is_postgres), is_postgres=is_postgres)
+
+
+@lru_cache
+def _thread_query(is_postgres: bool) -> Statement:
+    return compiled(queries.thread_query(), is_postgres=is_postgres)
+
+
+@lru_cache
+def _threads_query(has_status: bool, has_cursor: bool, is_postgres: bool) -> Statement:
+    query = queries.threads_query(has_status=has_status, has_cursor=has_cursor)
+    return compiled(query, is_postgres=is_postgres)
+
+
+@lru_cache
+def _runs_query(is_postgres: bool) -> Statement:
+    return compiled(maintenance.runs_query(is_postgres=is_postgres), is_postgres=is_postgres)
+
+
+@lru_cache
+def _delete_steps(is_postgres: bool) -> list[Statement]:
+    return [compiled(step, is_postgres=is_postgres) for step in maintenance.delete_steps()]
+
+
+@lru_cache
+def _copy_steps(is_postgres: bool) -> list[Statement]:
+    return [
+        compiled(step, is_postgres=is_postgres) for step in maintenance.copy_steps(is_postgres=is_postgres)
+    ]
+
+
+@lru_cache
+def _delete_run_steps(is_postgres: bool) -> list[Statement]:
+    steps = maintenance.delete_run_steps(is_postgres=is_postgres)
+    return [compiled(step, is_postgres=is_postgres) for step in steps]
