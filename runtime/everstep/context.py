@@ -1,0 +1,111 @@
+"""What a running node may reach: one object in one ContextVar.
+
+`Runtime` is what users get injected; `TaskContext` is the interface that the engine's own object for a
+running task has. The functions that nodes call (`interrupt`, `get_config`, ...) find it here. This module
+does not run anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+from everstep.errors import EverstepError
+
+ContextT = TypeVar("ContextT")
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionInfo:
+    """Which execution of a node this is.
+
+    Attributes:
+        node_attempt: Number of this attempt, from 1.
+        node_first_attempt_time: Unix time of the first attempt, in seconds.
+    """
+
+    thread_id: str | None = None
+    checkpoint_ns: str = ""
+    checkpoint_id: str | None = None
+    task_id: str = ""
+    run_id: str | None = None
+    node_attempt: int = 1
+    node_first_attempt_time: float | None = None
+
+
+def _no_writer(_: Any) -> None:
+    """The stream writer of a run that nobody streams."""
+
+
+def _no_heartbeat() -> None:
+    """The heartbeat of a task without an idle timeout."""
+
+
+# Without slots: a frozen slotted generic cannot be called through its alias, Runtime[Context](...).
+@dataclass(frozen=True)
+class Runtime(Generic[ContextT]):
+    """What a node may use besides its state; injected into a parameter annotated with it or named `runtime`.
+
+    Attributes:
+        context: The run's `context`, constant for the whole run.
+        store: The store given at compile time.
+        stream_writer: Sends a value to the readers of stream mode "custom".
+        previous: The value the last run of an entrypoint saved.
+        execution_info: Attempt number, task and thread.
+        heartbeat: Tells an idle timeout that the node is alive.
+    """
+
+    context: ContextT = None  # type: ignore[assignment]
+    store: Any = None
+    stream_writer: Callable[[Any], None] = _no_writer
+    previous: Any = None
+    execution_info: ExecutionInfo = field(default_factory=ExecutionInfo)
+    heartbeat: Callable[[], None] = _no_heartbeat
+
+
+class TaskContext(Protocol):
+    """The engine's object for one running attempt of a task."""
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The run's config as the node sees it; a copy of its own."""
+
+    @property
+    def runtime(self) -> Runtime[Any]:
+        """What is injected as `runtime`."""
+
+    def ask(self, value: Any) -> Any:
+        """Return the answer to this question, or suspend the task."""
+
+
+current_task: ContextVar[TaskContext] = ContextVar("everstep_current_task")
+
+
+def running_task(what: str) -> TaskContext:
+    """The task that runs here; `what` is the name of the function that needs it."""
+    try:
+        return current_task.get()
+    except LookupError:
+        raise EverstepError(
+            f"{what}() was called outside of a node; call it in a node, or in a function that a node calls"
+        ) from None
+
+
+def interrupt(value: Any) -> Any:
+    """Ask a question; return its answer.
+
+    The first time, the task is suspended and the run returns with the question under ``"__interrupt__"``.
+    Once it is answered with `Command(resume=...)`, the node runs again from its top, and this call returns
+    the answer. Several calls in one node are answered in order; code before them runs again each time.
+
+    Args:
+        value: What to ask; anything that can be stored.
+
+    Raises:
+        EverstepError: Called outside of a node.
+        ConfigError: The graph has no saver that would keep the suspended thread.
+        InterruptMismatchError: The stored answer at this place belongs to another question.
+    """
+    return running_task("interrupt").ask(value)

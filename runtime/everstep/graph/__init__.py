@@ -1,0 +1,10 @@
+"""Building graphs: home of `StateGraph` and of the names a graph is built with."""
+
+from __future__ import annotations
+
+from everstep.constants import END, START
+from everstep.graph.builder import StateGraph
+from everstep.graph.compiled import CompiledStateGraph
+from everstep.graph.validate import GraphWarning
+
+__all__ = ["END", "START", "CompiledStateGraph", "GraphWarning", "StateGraph"]

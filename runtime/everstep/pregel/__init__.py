@@ -1,0 +1,16 @@
+"""The engine: plan, execute, update, and what is stored when. Home of `Pregel`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["Pregel"]
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded at first use: importing a room of this floor must not load the whole floor.
+    if name == "Pregel":
+        from everstep.pregel.graph import Pregel
+
+        return Pregel
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,129 @@
+"""Answers on a thread: matched with its open questions, and with what its history has accepted before.
+
+The matching itself is pure (`everstep.pregel.answers`); what a repeated answer repeats may have to be looked
+up in the history. What is accepted becomes a RESUME write, which the run's claim makes durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from everstep.constants import INTERRUPT, RESUME
+from everstep.errors import UnknownInterruptError
+from everstep.pregel.answers import Binding, bind, check_repeated, is_answer_map, nothing_open, unknown_id
+from everstep.pregel.entry import at_breakpoint, restore_tasks
+from everstep.pregel.request import RunRequest
+from everstep.tasks.task import Answer, Task
+from everstep_savers.checkpoint import NO_WRITES, CheckpointTuple, PendingWrite, TaskWrites
+
+
+async def bind_or_refuse(request: RunRequest, saved: CheckpointTuple, answer: Any, tasks: list[Task]) -> Binding | None:
+    """What the answer means; None if it only repeats accepted ones."""
+    binding = bind(answer, tasks)
+    if binding.plain_elsewhere:
+        if tasks and at_breakpoint(saved.pending_writes or ()):
+            return binding  # a static breakpoint: any value goes on
+        async for earlier in _earlier_answers(request):
+            check_repeated(answer, earlier)
+            return None
+        raise nothing_open(answer)
+    questions = [(task, question) for task in tasks for question in task.questions]
+    for question_id, value in binding.elsewhere.items():
+        async for earlier in _earlier_answers(request):
+            if earlier.id == question_id:
+                check_repeated(value, earlier, questions)
+                break
+        else:
+            raise unknown_id(question_id, questions)
+    return None if binding.repeated else binding
+
+
+async def _earlier_answers(request: RunRequest) -> AsyncIterator[Answer]:
+    """Answers accepted anywhere in the thread's history, newest first."""
+    assert request.saver is not None
+    async for saved in request.saver.alist(request.config.saved()):
+        for _, channel, value in reversed(saved.pending_writes or []):
+            if channel == RESUME:
+                for answer in reversed(value):
+                    if isinstance(answer, Answer):
+                        yield answer
+
+
+def accepted_writes(request: RunRequest, checkpoint_id: str, binding: Binding) -> list[TaskWrites]:
+    """Bind accepted answers to their tasks; the writes that make that durable."""
+    answered: dict[str, Task] = {}
+    for task, answer in binding.accepted:
+        task.answers[answer.id] = answer
+        task.questions = [question for question in task.questions if question.id != answer.id]
+        task.suspended = False
+        answered[task.id] = task
+    return [
+        TaskWrites(
+            request.config.checkpoint_ns,
+            checkpoint_id,
+            task.id,
+            [(RESUME, list(task.answers.values()))],
+            task.path_text,
+            task.name,
+        )
+        for task in answered.values()
+    ]
+
+
+def answer_again(value: Any, tasks: Sequence[Task], pending: Sequence[PendingWrite]) -> frozenset[str]:
+    """Answer a question of an earlier checkpoint, whatever was answered before; the ids of the answered ones.
+
+    The answered tasks run again with the new answer; answers that followed it are dropped, and everything
+    else is as it was there.
+    """
+    restore_tasks(tasks, pending)
+    asked = {(task_id): value for task_id, channel, value in pending if channel == INTERRUPT}
+    questions = {q.id: (task, q) for task in tasks for q in asked.get(task.id, ())}
+    answered = {answer.id: (task, answer) for task in tasks for answer in task.answers.values()}
+    given = value if is_answer_map(value) else None
+    if given is None:
+        if len(questions) != 1:
+            raise UnknownInterruptError(
+                f"{len(questions)} questions were open at this checkpoint; answer by id: Command(resume={{id: answer}})"
+            )
+        given = {next(iter(questions)): value}
+    for question_id, answer in given.items():
+        if question_id in questions:
+            task, question = questions[question_id]
+            _reopen(task, Answer(question_id, answer, question.value))
+        elif question_id in answered:
+            task, earlier = answered[question_id]
+            _reopen(task, Answer(question_id, answer, earlier.question))
+        else:
+            raise unknown_id(question_id, list(questions.values()))
+    return frozenset(given)
+
+
+def _reopen(task: Task, answer: Answer) -> None:
+    """Let a task run again with this answer and those that came before it."""
+    earlier: dict[str, Answer] = {}
+    for question_id, kept in task.answers.items():
+        if question_id == answer.id:
+            break
+        earlier[question_id] = kept
+    task.answers = {**earlier, answer.id: answer}
+    task.questions = [question for question in task.questions if question.id != answer.id]
+    task.finished = task.stored = task.suspended = False
+    task.writes = []
+
+
+def kept_writes(checkpoint_ns: str, checkpoint_id: str, tasks: Sequence[Task]) -> list[TaskWrites]:
+    """What a branch keeps of the tasks of the checkpoint it starts from: results, open questions, answers."""
+    kept = []
+    for task in tasks:
+        writes: list[tuple[str, Any]] = []
+        if task.finished:
+            writes += task.writes or [(NO_WRITES, None)]
+        if task.questions:
+            writes.append((INTERRUPT, list(task.questions)))
+        if task.answers:
+            writes.append((RESUME, list(task.answers.values())))
+        if writes:
+            kept.append(TaskWrites(checkpoint_ns, checkpoint_id, task.id, writes, task.path_text, task.name))
+    return kept

@@ -1,0 +1,97 @@
+"""The one bridge from plain scripts to the async engine.
+
+`invoke`, `stream`, `get_state`... run their async twin on one background event loop of the process and
+wait for it. Called in a running event loop they would block it, so they raise at once and name the async
+method. In a worker thread of a run (a sync node) they are served by the run's own loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+import anyio.from_thread
+
+from everstep.context import current_task
+
+T = TypeVar("T")
+
+_lock = threading.Lock()
+_portal: anyio.from_thread.BlockingPortal | None = None
+_manager: AbstractContextManager[anyio.from_thread.BlockingPortal] | None = None
+
+
+def run_blocking(call: Callable[[], Awaitable[T]], name: str) -> T:
+    """Run an async call to its end and return its result.
+
+    Args:
+        call: Makes the awaitable; called on the loop that serves it.
+        name: The sync method, for the message; the async one is named ``a`` + `name`.
+    """
+    _refuse_in_loop(name)
+    loop = _loop_of_run()
+    if loop is not None:
+        return asyncio.run_coroutine_threadsafe(_await(call), loop).result()
+    return _open_portal().call(_await, call)
+
+
+def iterate_blocking(make: Callable[[], AsyncIterator[T]], name: str) -> Iterator[T]:
+    """Iterate over an async iterator; leaving early closes it."""
+    _refuse_in_loop(name)
+    iterator: Any = run_blocking(lambda: _made(make), name)
+    ended = object()
+
+    async def following() -> Any:
+        return await anext(iterator, ended)
+
+    try:
+        while (item := run_blocking(following, name)) is not ended:
+            yield item
+    finally:
+        if hasattr(iterator, "aclose"):
+            run_blocking(iterator.aclose, name)
+
+
+def _refuse_in_loop(name: str) -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise RuntimeError(f"{name}() would block the running event loop; use the async a{name}() here")
+
+
+def _loop_of_run() -> asyncio.AbstractEventLoop | None:
+    attempt = current_task.get(None)
+    run = getattr(attempt, "run", None)
+    loop = getattr(run, "loop", None)
+    return loop if isinstance(loop, asyncio.AbstractEventLoop) and loop.is_running() else None
+
+
+async def _await(call: Callable[[], Awaitable[T]]) -> T:
+    return await call()
+
+
+async def _made(make: Callable[[], T]) -> T:
+    return make()
+
+
+def _open_portal() -> anyio.from_thread.BlockingPortal:
+    global _portal, _manager
+    with _lock:
+        if _portal is None:
+            _manager = anyio.from_thread.start_blocking_portal(name="everstep")
+            _portal = _manager.__enter__()
+            atexit.register(_close_portal)
+        return _portal
+
+
+def _close_portal() -> None:
+    global _portal, _manager
+    with _lock:
+        manager, _portal, _manager = _manager, None, None
+    if manager is not None:
+        manager.__exit__(None, None, None)

@@ -1,0 +1,112 @@
+"""What a graph is once it is compiled: nodes, channels and which of them are input and output.
+
+Frozen; shared by all runs of the graph. Making one checks that its names fit together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+from everstep.channels.base import BaseChannel
+from everstep.channels.managed import ManagedValue
+from everstep.channels.topic import Topic
+from everstep.constants import RESERVED, START, TASKS
+from everstep.errors import GraphBuildError, did_you_mean
+from everstep.tasks.node import Node, Write
+from everstep.types import Send
+
+Names = str | tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Blueprint:
+    """A compiled graph.
+
+    Attributes:
+        nodes: By name.
+        channels: Specifications by key; the channel of pending `Send`s is added where it is missing.
+        managed: Keys computed per task.
+        input_channels: One name: the input is its value. Several: the input maps names to values.
+        output_channels: One name: its value is the result. Several: a mapping of those with a value.
+        stream_channels: Likewise, for stream mode "values" and snapshots.
+        check_input: Checks and converts the input of a run before anything is stored.
+        write_command: Turns the update and destination of a `Command` given as input into writes.
+        annotations: Types that state may hold; made known to the saver's codec.
+        triggers: Channel -> names of the nodes it triggers; computed.
+    """
+
+    name: str
+    nodes: Mapping[str, Node]
+    channels: Mapping[str, BaseChannel[Any, Any]]
+    input_channels: Names
+    output_channels: Names
+    stream_channels: Names
+    managed: Mapping[str, type[ManagedValue]] = field(default_factory=dict)
+    context_schema: Any = None
+    check_input: Callable[[Any], Any] | None = None
+    write_command: Callable[[Any], Sequence[Write]] | None = None
+    annotations: tuple[Any, ...] = ()
+    triggers: Mapping[str, tuple[str, ...]] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        channels = dict(self.channels)
+        channels.setdefault(TASKS, Topic(Send, key=TASKS))
+        for key, channel in channels.items():
+            channel.key = key
+        object.__setattr__(self, "channels", MappingProxyType(channels))
+        object.__setattr__(self, "triggers", _trigger_map(self.nodes))
+        self._check()
+
+    def _check(self) -> None:
+        for name in self.nodes:
+            if name in RESERVED and name != START:
+                raise GraphBuildError(f"node name {name!r} is reserved; choose another")
+        for node in self.nodes.values():
+            reads = (node.channels,) if isinstance(node.channels, str) else node.channels
+            self._check_names(f"node {node.name!r} is triggered by", node.triggers)
+            self._check_names(f"node {node.name!r} reads", [key for key in reads if key not in self.managed])
+        for what, names in (
+            ("the graph's input is", self.input_channels),
+            ("the graph's output is", self.output_channels),
+            ("the graph streams", self.stream_channels),
+        ):
+            self._check_names(what, (names,) if isinstance(names, str) else names)
+
+    def _check_names(self, what: str, names: Any) -> None:
+        for name in names:
+            if name not in self.channels:
+                raise GraphBuildError(
+                    f"{what} channel {name!r}, which does not exist.{did_you_mean(name, self.channels)}"
+                )
+
+
+def _trigger_map(nodes: Mapping[str, Node]) -> Mapping[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    for name in sorted(nodes):
+        for channel in nodes[name].triggers:
+            found.setdefault(channel, []).append(name)
+    return MappingProxyType({channel: tuple(names) for channel, names in found.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """What `compile()` adds to a graph.
+
+    Attributes:
+        checkpointer: The saver; None for runs that nothing outlives. A subgraph takes its parent's saver:
+            with None it lives as long as the run that calls it, with True it keeps a history of its own from
+            run to run, with False nothing of it is stored.
+        interrupt_before: Static breakpoints: node names, or "*" for all.
+        interrupt_after: Likewise.
+        debug: Print what happens to the terminal.
+    """
+
+    checkpointer: Any = None
+    store: Any = None
+    cache: Any = None
+    interrupt_before: tuple[str, ...] | Literal["*"] = ()
+    interrupt_after: tuple[str, ...] | Literal["*"] = ()
+    debug: bool = False

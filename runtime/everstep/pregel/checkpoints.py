@@ -1,0 +1,86 @@
+"""Checkpoints as the engine makes them from live channels. Pure but for the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from everstep.channels.snapshot import Channels
+from everstep_savers.checkpoint import (
+    CHECKPOINT_FORMAT,
+    Checkpoint,
+    CheckpointMetadata,
+    NewCheckpoint,
+    TaskWrites,
+)
+from everstep_savers.ids import new_checkpoint_id
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """Where the checkpoints of a run belong.
+
+    Attributes:
+        checkpoint_ns: The namespace of the graph.
+        metadata: The user's own keys, repeated in every checkpoint's metadata.
+        whole: The saver wants all channel values, not only those that changed.
+        parents: Namespace -> checkpoint id of each graph that contains this one.
+        head: The thread's head when the run began; on a branch the new checkpoints follow it in time too.
+    """
+
+    checkpoint_ns: str
+    metadata: Mapping[str, Any]
+    whole: bool = False
+    head: str | None = None
+    parents: Mapping[str, str] = field(default_factory=dict)
+
+
+def make_checkpoint(
+    channels: Channels,
+    lineage: Lineage,
+    *,
+    parent_id: str | None,
+    source: str,
+    step: int,
+    updated: Collection[str] | None,
+    origin: str | None = None,
+    results: Sequence[TaskWrites] = (),
+) -> NewCheckpoint:
+    """Take a checkpoint of the channels as they are now.
+
+    Args:
+        origin: For a fork, the checkpoint whose task ids it keeps.
+        results: Writes of the tasks that led here, see `NewCheckpoint`.
+    """
+    changed = channels.take_changed()
+    keys = None if lineage.whole else changed.keys() | channels.transient
+    head = lineage.head
+    checkpoint: Checkpoint = {
+        "v": CHECKPOINT_FORMAT,
+        "id": new_checkpoint_id(head if head is not None and (parent_id is None or head > parent_id) else parent_id),
+        "ts": datetime.now(UTC).isoformat(timespec="microseconds"),
+        "channel_values": channels.dump(keys),
+        "channel_versions": channels.versions,
+        "versions_seen": channels.seen,
+        "updated_channels": None if updated is None else sorted(updated),
+    }
+    metadata: dict[str, Any] = {**lineage.metadata, "source": source, "step": step, "parents": dict(lineage.parents)}
+    if origin is not None:
+        metadata["origin"] = origin
+    return NewCheckpoint(
+        lineage.checkpoint_ns,
+        checkpoint,
+        cast(CheckpointMetadata, metadata),  # user keys beside ours
+        parent_id,
+        changed,
+        channels.transient,
+        results,
+    )
+
+
+def origin_of(checkpoint_id: str, metadata: Mapping[str, Any]) -> str:
+    """The id that task ids planned from this checkpoint hash."""
+    origin = metadata.get("origin")
+    return origin if isinstance(origin, str) else checkpoint_id

@@ -1,0 +1,160 @@
+"""The commits of one run, in order: now, or behind the run.
+
+A queue belongs to a root run and serves its subgraphs too, so that everything the run does to its thread
+carries one token and takes effect in one order. It knows what a commit is and how urgent, not what a task or a
+superstep is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from everstep.types import Durability
+from everstep_savers.base import AtomicSaver
+from everstep_savers.checkpoint import Commit, NewCheckpoint, TaskWrites
+
+# Step commits that may be under way while the run goes on.
+MAX_BEHIND = 2
+# Seconds that the last commit of a cancelled run may take.
+LEAVE_DEADLINE = 10.0
+
+
+@dataclass(slots=True)
+class Held:
+    """What durability "exit" holds back until the root run leaves."""
+
+    checkpoints: list[NewCheckpoint] = field(default_factory=list)
+    writes: list[TaskWrites] = field(default_factory=list)
+
+
+class CommitQueue:
+    """Commits of one run of one thread.
+
+    Attributes:
+        token: The fencing token of the run's claim.
+        held: What subgraphs have left to be stored when the root run leaves.
+    """
+
+    def __init__(self, saver: AtomicSaver[Any], thread_id: str, durability: Durability) -> None:
+        self.saver = saver
+        self.thread_id = thread_id
+        self.durability = durability
+        self.token = 0
+        self.held = Held()
+        self._behind: deque[asyncio.Task[int]] = deque()
+        self._last: asyncio.Task[int] | None = None
+        self._error: Exception | None = None
+
+    async def claim(self, commit: Commit) -> None:
+        """Store the first commit of a run, which claims the thread.
+
+        A cancelled claim is waited for, so that it is known whether the thread has to be given back.
+        """
+        storing = asyncio.ensure_future(self.saver.acommit(self.saver.prepare(commit)))
+        try:
+            self.token = await unbroken(storing)
+        except asyncio.CancelledError as cancelled:
+            if storing.cancelled() or not storing.done():
+                raise
+            if (error := storing.exception()) is not None:
+                raise cancelled from error
+            self.token = storing.result()
+            await shielded(self.now(Commit(self.thread_id, token=self.token, status="cancelled")))
+            raise
+
+    async def step(self, prepared: Any) -> None:
+        """Store a superstep: before the next one starts ("sync"), or behind it ("async")."""
+        if self.durability == "sync":
+            await self.store(prepared)
+            return
+        while self._behind and (len(self._behind) >= MAX_BEHIND or self._behind[0].done()):
+            await unbroken(self._behind[0])
+            _ = self._behind.popleft()
+        self._behind.append(self.behind(prepared))
+
+    async def now(self, commit: Commit) -> None:
+        """Store a commit after everything handed over before."""
+        await self.store(self.saver.prepare(commit))
+
+    async def store(self, prepared: Any) -> None:
+        """Store a prepared commit after everything handed over before."""
+        await self.drain()
+        await unbroken(asyncio.ensure_future(self.saver.acommit(prepared)))
+
+    def behind(self, prepared: Any) -> asyncio.Task[int]:
+        """Store a commit behind the run, after everything handed over before."""
+        self._last = asyncio.ensure_future(self._after(self._last, prepared))
+        self._last.add_done_callback(_retrieve)
+        return self._last
+
+    def fail(self, error: Exception) -> None:
+        """Note an error of something that has no caller; `drain` raises it."""
+        self._error = error
+
+    async def drain(self) -> None:
+        """Wait until everything handed over is stored."""
+        last, self._last = self._last, None
+        self._behind.clear()
+        if last is not None:
+            # Commits follow each other, and a failed one fails those behind it: the last stands for all.
+            await unbroken(last)
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    async def _after(self, previous: asyncio.Task[int] | None, prepared: Any) -> int:
+        if previous is not None:
+            await asyncio.shield(previous)
+        return await self.saver.acommit(prepared)
+
+
+async def unbroken(commit: asyncio.Future[int]) -> int:
+    """Await a commit; a cancellation of the run does not cut it, but is raised once the commit has ended."""
+    commit.add_done_callback(_retrieve)
+    try:
+        return await asyncio.shield(commit)
+    except asyncio.CancelledError:
+        if not commit.done():
+            await _wait(commit, LEAVE_DEADLINE)
+        raise
+
+
+async def shielded(awaitable: Coroutine[Any, Any, Any], deadline: float = LEAVE_DEADLINE) -> Any:
+    """Run what must be done although the current task is cancelled.
+
+    Raises:
+        TimeoutError: It took more than `deadline` seconds; it is cancelled then.
+        asyncio.CancelledError: A further cancellation came meanwhile; raised when it is done.
+    """
+    inner = asyncio.ensure_future(awaitable)
+    inner.add_done_callback(_retrieve)
+    cancelled = await _wait(inner, deadline)
+    if not inner.done():
+        inner.cancel()
+        raise TimeoutError(f"storing the end of a run took more than {deadline:g} s")
+    if cancelled is not None:
+        raise cancelled
+    return inner.result()
+
+
+async def _wait(inner: asyncio.Future[Any], seconds: float) -> asyncio.CancelledError | None:
+    """Wait until it is done or the time is up, whatever is cancelled; return the last cancellation."""
+    loop = asyncio.get_running_loop()
+    ends = loop.time() + seconds
+    cancelled = None
+    while not inner.done() and (left := ends - loop.time()) > 0:
+        try:
+            await asyncio.wait({inner}, timeout=left)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    return cancelled
+
+
+def _retrieve(task: asyncio.Future[Any]) -> None:
+    """Mark a commit's error as seen: it is raised to the run at its next step, or when it leaves."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,288 @@
+"""Starting a run: load the thread, decide how to start, claim it.
+
+Everything that can be refused is refused before the claim, and the claim stores what the run starts
+from (the input's checkpoint, or the accepted answers) in one transaction: before it nothing is written,
+after it the run can be found and continued by any process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from everstep.channels.snapshot import Channels
+from everstep.constants import INPUT, START
+from everstep.errors import ConfigError
+from everstep.pregel.answering import accepted_writes, answer_again, bind_or_refuse, kept_writes
+from everstep.pregel.checkpoints import Lineage, make_checkpoint, origin_of
+from everstep.pregel.commits import CommitQueue
+from everstep.pregel.entry import (
+    Entry,
+    Fork,
+    Fresh,
+    Resume,
+    RunWrites,
+    apply_run_writes,
+    ask_again,
+    choose_entry,
+    discard_pending,
+    restore_tasks,
+    run_writes_id,
+    stopped_here,
+)
+from everstep.pregel.io import input_writes
+from everstep.pregel.journal import Journal
+from everstep.pregel.plan import At, plan
+from everstep.pregel.request import Nesting, RunRequest
+from everstep.pregel.subgraphs import load_nested, nesting_of
+from everstep.pregel.update import apply_writes
+from everstep.tasks.current import RunScope
+from everstep.tasks.task import Task
+from everstep.types import MISSING, Command
+from everstep_savers.checkpoint import CheckpointTuple, Claim, Loaded, NewCheckpoint, TaskWrites
+from everstep_savers.ids import new_checkpoint_id
+
+
+@dataclass(slots=True)
+class Start:
+    """Where a run stands when its loop begins.
+
+    Attributes:
+        checkpoint_id: The checkpoint its first superstep starts from.
+        last_stop: The newest channel version when the run last stopped at a breakpoint; None for none.
+    """
+
+    channels: Channels
+    scope: RunScope
+    at: At
+    lineage: Lineage
+    tasks: list[Task]
+    checkpoint_id: str | None = None
+    journal: Journal | None = None
+    last_stop: Any = None
+    is_resumed: bool = False
+
+
+async def start_run(request: RunRequest) -> Start:
+    """Load, decide and claim.
+
+    Raises:
+        ConfigError: The request cannot be run; `EmptyInputError` if there is nothing to continue.
+        UnknownInterruptError: The answer belongs to no open question.
+        ThreadConflict: Another run moved the thread meanwhile.
+    """
+    loaded, entry = await _load(request)
+    if isinstance(entry, Fresh):
+        return await _start_fresh(request, loaded, entry)
+    assert loaded.saved is not None  # without a checkpoint every entry is Fresh
+    if isinstance(entry, Fork):
+        return await _start_fork(request, loaded, loaded.saved, entry.resume)
+    return await _start_resumed(request, loaded, loaded.saved, entry)
+
+
+async def _load(request: RunRequest) -> tuple[Loaded, Entry]:
+    config = request.config
+    if request.parent is not None:
+        return await load_nested(request, request.parent)
+    if request.saver is None:
+        return Loaded(None), choose_entry(request, Loaded(None))
+    if config.thread_id is None:
+        raise ConfigError(
+            'a graph with a saver needs a thread_id: pass {"configurable": {"thread_id": "..."}} as the config, or '
+            "compile the graph without a checkpointer"
+        )
+    loaded = await request.saver.aload(config.saved(config.checkpoint_id))
+    return loaded, choose_entry(request, loaded)
+
+
+def _begin(request: RunRequest, loaded: Loaded, step: int, first_counted: int) -> Start:
+    """A start with the channels as loaded; `first_counted` is the first step the recursion limit counts."""
+    config, saver = request.config, request.saver
+    channels = Channels(
+        request.graph.channels,
+        loaded.saved.checkpoint if loaded.saved else None,
+        newest=loaded.newest_version,
+        next_version=saver.get_next_version if saver is not None else None,
+    )
+    queue = _queue_of(request)
+    nesting = nesting_of(request, queue)
+    scope = _scope_of(request, channels)
+    scope.nesting = nesting
+    metadata = dict(config.metadata)
+    if config.run_id is not None:
+        metadata["run_id"] = config.run_id
+    head = loaded.thread.head if loaded.thread is not None and request.parent is None else None
+    whole = saver is not None and saver.wants_whole
+    lineage = Lineage(config.checkpoint_ns, metadata, whole, head, nesting.parents)
+    # Without a saver the namespace and the step tell the tasks' ids apart.
+    at = At(f"{config.checkpoint_ns}/{step}", config.checkpoint_ns, step, first_counted + config.recursion_limit - 1)
+    start = Start(channels, scope, at, lineage, [])
+    if queue is not None:
+        start.journal = Journal(queue, config.checkpoint_ns, is_root=request.parent is None)
+    return start
+
+
+def _queue_of(request: RunRequest) -> CommitQueue | None:
+    if request.saver is None:
+        return None
+    if request.parent is not None:
+        nesting: Nesting = request.parent.run.nesting
+        return nesting.queue
+    assert request.config.thread_id is not None  # _load has checked
+    return CommitQueue(request.saver, request.config.thread_id, request.durability)
+
+
+def _scope_of(request: RunRequest, channels: Channels) -> RunScope:
+    scope = RunScope(request.config, channels, request.graph.name)
+    scope.context, scope.store, scope.durable = request.context, request.store, request.saver is not None
+    scope.managed = request.graph.managed
+    if request.parent is not None:
+        above = request.parent.run
+        scope.durable = scope.durable or above.durable
+        scope.slots, scope.run_id = above.slots, above.run_id
+        scope.answers = {**above.answers, **request.parent.task.answers}
+    return scope
+
+
+async def _start_fresh(request: RunRequest, loaded: Loaded, entry: Fresh) -> Start:
+    graph, saved = request.graph, loaded.saved
+    step = saved.metadata.get("step", -1) + 1 if saved else -1
+    start = _begin(request, loaded, step + 1, step + (2 if START in graph.nodes else 1))
+    if isinstance(entry.input, Command):
+        writes = command_writes(request, entry.input)
+        if saved is None and START in graph.nodes:
+            writes += input_writes(graph, {})  # a thread begins at the start, wherever else the command goes
+    else:
+        writes = input_writes(graph, entry.input)
+    discarded = discard_pending(graph, start.channels, saved) if saved else []
+    updated = apply_writes(graph, start.channels, [*discarded, RunWrites(INPUT, writes)])
+    if start.journal is not None:
+        new = make_checkpoint(
+            start.channels,
+            start.lineage,
+            parent_id=saved.checkpoint["id"] if saved else None,
+            source="input",
+            step=step,
+            updated=updated,
+        )
+        await _claim(request, start, loaded, new, given=entry.input)
+    start.tasks = plan(graph, start.channels, start.at, updated)
+    return start
+
+
+async def _start_fork(request: RunRequest, loaded: Loaded, saved: CheckpointTuple, resume: Resume) -> Start:
+    """Replay from an earlier checkpoint, or answer a question that was asked there, on a branch."""
+    graph, step = request.graph, saved.metadata.get("step", -1) + 1
+    start = _begin(request, loaded, step + 1, step + 1)
+    start.is_resumed = True
+    start.last_stop = start.channels.newest
+    pending = list(saved.pending_writes or ())
+    origin = origin_of(saved.checkpoint["id"], saved.metadata)
+    start.at = replace(start.at, origin=origin)
+    apply_run_writes(graph, start.channels, pending)
+    if resume.command is not None:
+        apply_writes(graph, start.channels, [RunWrites(INPUT, command_writes(request, resume.command))])
+    start.tasks = plan(graph, start.channels, start.at)
+    answered: frozenset[str] = frozenset()
+    if resume.answer is not MISSING:
+        answered = answer_again(resume.answer, start.tasks, pending)
+    new = make_checkpoint(
+        start.channels,
+        start.lineage,
+        parent_id=saved.checkpoint["id"],
+        source="fork",
+        step=step,
+        updated=None,
+        origin=origin,
+    )
+    nesting: Nesting = start.scope.nesting
+    start.scope.nesting = replace(
+        nesting,
+        may_continue=True,
+        reask=not answered,
+        origin=saved.checkpoint["id"] if answered else None,
+        answered=answered,
+    )
+    await _claim(
+        request, start, loaded, new, writes=kept_writes(request.config.checkpoint_ns, new.checkpoint["id"], start.tasks)
+    )
+    start.at = replace(start.at, origin=origin)
+    return start
+
+
+async def _start_resumed(request: RunRequest, loaded: Loaded, saved: CheckpointTuple, resume: Resume) -> Start:
+    graph = request.graph
+    step = saved.metadata.get("step", -1) + 1
+    start = _begin(request, loaded, step, step)
+    start.is_resumed = True
+    start.checkpoint_id = saved.checkpoint["id"]
+    start.at = replace(start.at, origin=origin_of(saved.checkpoint["id"], saved.metadata))
+    pending = list(saved.pending_writes or ())
+    apply_run_writes(graph, start.channels, pending)
+    writes: list[TaskWrites] = []
+    if resume.command is not None:
+        sent = command_writes(request, resume.command)
+        apply_writes(graph, start.channels, [RunWrites(INPUT, sent)])
+        writes.append(TaskWrites(request.config.checkpoint_ns, start.checkpoint_id, run_writes_id(pending), sent))
+    start.tasks = plan(graph, start.channels, start.at)
+    if any(task.name == START for task in start.tasks):
+        start.at = replace(start.at, stop=start.at.stop + 1)  # the start is no superstep that counts
+    restore_tasks(start.tasks, pending, start.scope.answers)
+    if stopped_here(pending, start.tasks):
+        start.last_stop = start.channels.newest
+    reask = resume.answer is MISSING if request.parent is None else request.parent.run.nesting.reask
+    answered = request.parent.run.nesting.answered if request.parent is not None else frozenset()
+    start.scope.nesting = replace(start.scope.nesting, may_continue=True, reask=reask, answered=answered)
+    if reask:
+        ask_again(start.tasks)
+    elif request.parent is None:
+        binding = await bind_or_refuse(request, saved, resume.answer, start.tasks)
+        if binding is None:
+            start.tasks = []  # it repeats what was accepted: nothing runs
+        else:
+            writes += accepted_writes(request, start.checkpoint_id, binding)
+    if start.tasks:
+        await _claim(request, start, loaded, None, writes=writes)
+    else:
+        start.journal = None  # nothing will happen that would have to be stored
+    return start
+
+
+async def _claim(
+    request: RunRequest,
+    start: Start,
+    loaded: Loaded,
+    new: NewCheckpoint | None,
+    *,
+    writes: list[TaskWrites] | None = None,
+    given: Any = MISSING,
+) -> None:
+    assert start.journal is not None
+    if new is not None:
+        start.checkpoint_id = new.checkpoint["id"]
+        start.at = replace(start.at, origin=start.checkpoint_id)
+    start.journal.checkpoint_id = start.checkpoint_id or ""
+    if request.parent is not None:
+        if new is not None:
+            await start.journal.step(new)
+        return
+    seen = loaded.thread
+    claim = Claim(
+        seen=seen,
+        run_id=request.config.run_id or new_checkpoint_id(),
+        graph=request.graph.name,
+        attempt=seen.attempt + 1 if seen is not None and seen.status == "running" else 1,
+        input=None if given is MISSING else given,
+        has_input=given is not MISSING and request.durability == "exit",
+    )
+    await start.journal.begin(claim, new, writes or ())
+
+
+def command_writes(request: RunRequest, command: Command[Any]) -> list[tuple[str, Any]]:
+    """The writes of a command given as input."""
+    write = request.graph.write_command
+    if write is None:
+        raise ConfigError(
+            "this graph takes no Command with update or goto as input; it has no keys or nodes to write them to"
+        )
+    return list(write(command))

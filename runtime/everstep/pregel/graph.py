@@ -1,0 +1,356 @@
+"""`Pregel`: a compiled graph and what users do with it.
+
+Async methods first; each sync method is its async twin over the blocking bridge. Here calls become
+requests; running them is the loop's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+from everstep.config import RunConfig, merge_configs, parse_config
+from everstep.errors import ConfigError, did_you_mean
+from everstep.pregel.blocking import iterate_blocking, run_blocking
+from everstep.pregel.blueprint import Blueprint, CompileOptions
+from everstep.pregel.commits import shielded
+from everstep.pregel.loop import execute
+from everstep.pregel.request import NodeNames, RunRequest
+from everstep.pregel.state import get_history, get_state, update_state
+from everstep.pregel.subgraphs import Persistence, calling_attempt, nested_request, waiting_for_subgraph
+from everstep.stream.buffer import Event, Outlet
+from everstep.types import Durability, StateSnapshot, StateUpdate, StreamMode
+from everstep_savers.base import AtomicSaver
+from everstep_savers.shape import as_atomic
+
+# Seconds that a run whose reader has left may take to end.
+_CLOSE_DEADLINE = 30.0
+_MODES = ("values", "updates", "custom")
+
+Modes = StreamMode | Sequence[StreamMode]
+
+
+@dataclass(frozen=True, slots=True)
+class CallOptions:
+    """The options of one call, besides input and config."""
+
+    context: Any = None
+    output_keys: str | Sequence[str] | None = None
+    interrupt_before: NodeNames | None = None
+    interrupt_after: NodeNames | None = None
+    durability: Durability | None = None
+
+
+class Pregel:
+    """A compiled graph.
+
+    Attributes:
+        blueprint: Nodes and channels.
+        options: What `compile()` was given.
+    """
+
+    def __init__(self, blueprint: Blueprint, options: CompileOptions | None = None) -> None:
+        self.blueprint = blueprint
+        self.options = options or CompileOptions()
+        self.config: Mapping[str, Any] = {}
+        self._saver: AtomicSaver[Any] | None = None
+        if not isinstance(self.options.checkpointer, bool | None):
+            self._saver = as_atomic(self.options.checkpointer)
+            for annotation in blueprint.annotations:
+                self._saver.codec.register_annotation(annotation)
+
+    @property
+    def name(self) -> str:
+        """The graph's name."""
+        return self.blueprint.name
+
+    @property
+    def checkpointer(self) -> Any:
+        """The saver given at compile time; True and False are for subgraphs, see `CompileOptions`."""
+        return self.options.checkpointer
+
+    @property
+    def store(self) -> Any:
+        """The store given at compile time."""
+        return self.options.store
+
+    @property
+    def nodes(self) -> Mapping[str, Any]:
+        """The nodes by name."""
+        return self.blueprint.nodes
+
+    @property
+    def channels(self) -> Mapping[str, Any]:
+        """The channels by key."""
+        return self.blueprint.channels
+
+    def with_config(self, config: Mapping[str, Any] | None = None, **more: Any) -> Pregel:
+        """The same graph with a config that every call starts from."""
+        bound = object.__new__(type(self))
+        bound.__dict__.update(self.__dict__)
+        bound.config = merge_configs(self.config, config, more)
+        return bound
+
+    async def ainvoke(
+        self,
+        input: Any,
+        config: Mapping[str, Any] | None = None,
+        *,
+        stream_mode: Modes = "values",
+        **options: Any,
+    ) -> Any:
+        """Run the graph to its end, or to a question, and return its output.
+
+        Args:
+            input: The state to begin with; `Command(resume=...)` to answer a question; None to continue
+                the thread where it stopped or crashed.
+            config: ``{"configurable": {"thread_id": ...}}`` and other keys, see `parse_config`.
+            stream_mode: Any other than "values" returns the list of that mode's events.
+            options: See `CallOptions`.
+
+        Returns:
+            The state's output keys; with open questions under ``"__interrupt__"`` if the run waits for answers.
+
+        Raises:
+            ConfigError: Input or config cannot be used; nothing was run or written.
+            UnknownInterruptError: The answer belongs to no open question; nothing was run or written.
+            ThreadConflict: Another run moved the thread at the same time.
+            Exception: What a node raised, with a note that names it.
+        """
+        if stream_mode != "values":
+            return [event async for event in self.astream(input, config, stream_mode=stream_mode, **options)]
+        return await self._run(self._request(input, config, _call_options(options)))
+
+    async def astream(
+        self,
+        input: Any,
+        config: Mapping[str, Any] | None = None,
+        *,
+        stream_mode: Modes | None = None,
+        subgraphs: bool = False,
+        **options: Any,
+    ) -> AsyncIterator[Any]:
+        """Run the graph and yield what happens; leaving the iterator early ends the run.
+
+        Args:
+            stream_mode: "values" (the state after each step), "updates" (what each node returned; the
+                default), "custom" (what nodes wrote to their stream writer), or a list of these: then
+                pairs of mode and event are yielded.
+            subgraphs: Yield the events of subgraphs too; the namespace then comes first in each item, a
+                tuple with a level ``node:task_id`` for each graph the event comes from below this one.
+        """
+        modes, pairs = _stream_modes(stream_mode)
+        outlet = Outlet(modes, subgraphs=subgraphs)
+        request = self._request(input, config, _call_options(options), outlet)
+        # A task of its own, owned by this iterator: a reader that leaves early must not tear open a
+        # scope of the run.
+        run = asyncio.create_task(self._run(request), name=f"everstep run of {self.name}")
+        run.add_done_callback(lambda _: outlet.close())
+        try:
+            while (event := await outlet.get()) is not None:
+                yield _item(event, pairs=pairs, with_ns=subgraphs)
+            await run
+        finally:
+            outlet.close()
+            if not run.done():
+                run.cancel()
+                await shielded(_ended(run), _CLOSE_DEADLINE)
+
+    async def aget_state(self, config: Mapping[str, Any]) -> StateSnapshot:
+        """The thread's head, or the checkpoint the config names, as a snapshot."""
+        parsed = self._thread_config(config)
+        return await get_state(self.blueprint, self._require_saver(), parsed)
+
+    async def aget_state_history(
+        self,
+        config: Mapping[str, Any],
+        *,
+        filter: dict[str, Any] | None = None,
+        before: Mapping[str, Any] | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[StateSnapshot]:
+        """The thread's checkpoints as snapshots, newest first.
+
+        Args:
+            filter: Metadata keys that must have these values.
+            before: A config; only checkpoints older than the one it names.
+            limit: At most this many.
+        """
+        history = get_history(
+            self.blueprint,
+            self._require_saver(),
+            self._thread_config(config),
+            filter=filter,
+            before=before,
+            limit=limit,
+        )
+        async for snapshot in history:
+            yield snapshot
+
+    async def aupdate_state(self, config: Mapping[str, Any], values: Any, as_node: str | None = None) -> dict[str, Any]:
+        """Write to a thread from outside of a run, as if a node had returned `values`.
+
+        Args:
+            as_node: The node; by default the one that ran last.
+
+        Returns:
+            The config that names the new checkpoint.
+        """
+        return await self.abulk_update_state(config, [StateUpdate(values, as_node)])
+
+    async def abulk_update_state(self, config: Mapping[str, Any], updates: Sequence[StateUpdate]) -> dict[str, Any]:
+        """Write several updates, each with a checkpoint of its own, in one transaction."""
+        if not updates:
+            raise ConfigError("no updates were given; pass at least one StateUpdate")
+        return await update_state(self.blueprint, self._require_saver(), self._thread_config(config), updates)
+
+    def invoke(self, input: Any, config: Mapping[str, Any] | None = None, **options: Any) -> Any:
+        """`ainvoke` for plain scripts."""
+        return run_blocking(lambda: self.ainvoke(input, config, **options), "invoke")
+
+    def stream(self, input: Any, config: Mapping[str, Any] | None = None, **options: Any) -> Iterator[Any]:
+        """`astream` for plain scripts."""
+        return iterate_blocking(lambda: self.astream(input, config, **options), "stream")
+
+    def get_state(self, config: Mapping[str, Any]) -> StateSnapshot:
+        """`aget_state` for plain scripts."""
+        return run_blocking(lambda: self.aget_state(config), "get_state")
+
+    def get_state_history(self, config: Mapping[str, Any], **options: Any) -> Iterator[StateSnapshot]:
+        """`aget_state_history` for plain scripts."""
+        return iterate_blocking(lambda: self.aget_state_history(config, **options), "get_state_history")
+
+    def update_state(self, config: Mapping[str, Any], values: Any, as_node: str | None = None) -> dict[str, Any]:
+        """`aupdate_state` for plain scripts."""
+        return run_blocking(lambda: self.aupdate_state(config, values, as_node), "update_state")
+
+    def bulk_update_state(self, config: Mapping[str, Any], updates: Sequence[StateUpdate]) -> dict[str, Any]:
+        """`abulk_update_state` for plain scripts."""
+        return run_blocking(lambda: self.abulk_update_state(config, updates), "bulk_update_state")
+
+    async def _run(self, request: RunRequest) -> Any:
+        """Run as a root run, or in a node as the run of a subgraph."""
+        if request.parent is not None:
+            async with waiting_for_subgraph(request.parent):
+                return await execute(request)
+        return await execute(await self._replayed(request))
+
+    async def _replayed(self, request: RunRequest) -> RunRequest:
+        """A call that names a checkpoint of a subgraph, as a replay of the root graph from there."""
+        config = request.config
+        if not config.checkpoint_ns or request.saver is None:
+            return request
+        found = await request.saver.aload(config.saved(config.checkpoint_id))
+        if found.saved is None:
+            raise ConfigError(f"thread {config.thread_id!r} has no checkpoint in namespace {config.checkpoint_ns!r}")
+        parents = dict(found.saved.metadata.get("parents", {}))
+        root = parents.pop("", None)
+        replay = {**parents, config.checkpoint_ns: found.saved.checkpoint["id"]}
+        return replace(request, config=replace(config, checkpoint_ns="", checkpoint_id=root), replay=replay)
+
+    def _request(
+        self, value: Any, config: Mapping[str, Any] | None, options: CallOptions, outlet: Outlet | None = None
+    ) -> RunRequest:
+        compiled, graph = self.options, self.blueprint
+        before = compiled.interrupt_before if options.interrupt_before is None else options.interrupt_before
+        after = compiled.interrupt_after if options.interrupt_after is None else options.interrupt_after
+        self._check_breakpoints(before)
+        self._check_breakpoints(after)
+        parsed = parse_config(config, self.config)
+        request = RunRequest(
+            graph=graph,
+            input=value,
+            config=parsed,
+            saver=self._saver,
+            output=graph.output_channels if options.output_keys is None else _names(options.output_keys, graph),
+            shown=graph.stream_channels if options.output_keys is None else _names(options.output_keys, graph),
+            durability=_durability(options.durability),
+            context=options.context,
+            store=compiled.store,
+            interrupt_before=before,
+            interrupt_after=after,
+            outlet=outlet,
+        )
+        attempt = calling_attempt(parsed)
+        if attempt is None or (self._saver is not None and not attempt.run.durable):
+            if self.options.checkpointer is True:
+                raise ConfigError("checkpointer=True is for subgraphs; a root graph needs a saver of its own")
+            return request
+        return nested_request(request, attempt, _persistence(compiled.checkpointer))
+
+    def _check_breakpoints(self, names: NodeNames) -> None:
+        if names == "*":
+            return
+        if isinstance(names, str):
+            raise ConfigError(f"breakpoints are a list of node names or '*', got {names!r}")
+        for name in names:
+            if name not in self.blueprint.nodes:
+                raise ConfigError(
+                    f"breakpoint at {name!r}, which is not a node.{did_you_mean(name, self.blueprint.nodes)}"
+                )
+
+    def _require_saver(self) -> AtomicSaver[Any]:
+        if self._saver is None:
+            raise ConfigError(
+                "the graph has no saver, so there is no thread to read or update; compile it with checkpointer="
+            )
+        return self._saver
+
+    def _thread_config(self, config: Mapping[str, Any]) -> RunConfig:
+        parsed = parse_config(config, self.config)
+        if parsed.thread_id is None:
+            raise ConfigError('which thread? Pass {"configurable": {"thread_id": "..."}} as the config')
+        return parsed
+
+
+def _item(event: Event, *, pairs: bool, with_ns: bool) -> Any:
+    """An event as the reader asked for it."""
+    ns, mode, payload = event
+    if pairs:
+        return (ns, mode, payload) if with_ns else (mode, payload)
+    return (ns, payload) if with_ns else payload
+
+
+def _persistence(checkpointer: Any) -> Persistence:
+    """How a subgraph is stored; one with a saver of its own takes its parent's all the same."""
+    return checkpointer if isinstance(checkpointer, bool) else None
+
+
+async def _ended(run: asyncio.Task[Any]) -> None:
+    await asyncio.wait([run])
+
+
+def _call_options(options: dict[str, Any]) -> CallOptions:
+    for key in options:
+        if key not in CallOptions.__slots__:
+            raise TypeError(f"unknown option {key!r} of a call.{did_you_mean(key, CallOptions.__slots__)}")
+    return CallOptions(**options)
+
+
+def _durability(value: Durability | None) -> Durability:
+    if value is None:
+        return "async"
+    if value not in get_args(Durability):
+        raise ConfigError(f"durability is 'sync', 'async' or 'exit', got {value!r}")
+    return value
+
+
+def _names(names: str | Sequence[str], graph: Blueprint) -> str | tuple[str, ...]:
+    given = (names,) if isinstance(names, str) else tuple(names)
+    for name in given:
+        if name not in graph.channels:
+            raise ConfigError(f"output key {name!r} is not a key of the graph.{did_you_mean(name, graph.channels)}")
+    return names if isinstance(names, str) else given
+
+
+def _stream_modes(given: Modes | None) -> tuple[tuple[str, ...], bool]:
+    """The modes, and whether events come in pairs with their mode."""
+    modes = ("updates",) if given is None else (given,) if isinstance(given, str) else tuple(given)
+    for mode in modes:
+        if mode not in _MODES:
+            raise ConfigError(
+                f"stream_mode {mode!r} is not one of {', '.join(map(repr, _MODES))}.{did_you_mean(str(mode), _MODES)}"
+            )
+    return modes, not (given is None or isinstance(given, str))

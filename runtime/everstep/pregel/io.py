@@ -1,0 +1,64 @@
+"""What goes into a graph and what comes out: input to writes, writes to updates, channels to values.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from everstep.channels.snapshot import Channels, one_level_copy
+from everstep.constants import INTERRUPT
+from everstep.errors import ConfigError, did_you_mean
+from everstep.pregel.blueprint import Blueprint, Names
+from everstep.tasks.node import Write
+from everstep.tasks.task import Task
+from everstep.types import MISSING, Interrupt
+
+
+def input_writes(graph: Blueprint, value: Any) -> list[Write]:
+    """The writes of a run's input.
+
+    Raises:
+        ConfigError: The input is no mapping where the graph has several input channels, or has a key that
+            is not one of them.
+    """
+    if graph.check_input is not None:
+        value = graph.check_input(value)
+    if isinstance(graph.input_channels, str):
+        return [(graph.input_channels, value)]
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"the input must map channels to values, got {type(value).__name__} {value!r:.200}")
+    for key in value:
+        if key not in graph.input_channels:
+            raise ConfigError(
+                f"the input has key {key!r}, which is no input channel.{did_you_mean(str(key), graph.input_channels)}"
+            )
+    return list(value.items())
+
+
+def output_of(channels: Channels, names: Names) -> Any:
+    """The value of one channel (None if it has none), or a mapping of those that have one."""
+    value = channels.read(names)
+    return None if value is MISSING else value
+
+
+def update_of(task: Task, names: Names) -> Any:
+    """What stream mode "updates" and snapshots tell of a finished task."""
+    if isinstance(names, str):
+        return next((one_level_copy(value) for key, value in reversed(task.writes) if key == names), None)
+    return {key: one_level_copy(value) for key, value in task.writes if key in names} or None
+
+
+def touches(task_writes: Iterable[Sequence[Write]], names: Names) -> bool:
+    """Does any of these writes go to one of the channels?"""
+    wanted = (names,) if isinstance(names, str) else names
+    return any(key in wanted for writes in task_writes for key, _ in writes)
+
+
+def with_questions(values: Any, questions: Sequence[Interrupt], kind: type[list[Any] | tuple[Any, ...]]) -> Any:
+    """The values of a run together with its open questions."""
+    if not questions:
+        return values
+    return {**(values if isinstance(values, dict) else {}), INTERRUPT: kind(questions)}

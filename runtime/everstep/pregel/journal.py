@@ -1,0 +1,219 @@
+"""When the steps and writes of one graph's run are stored: durability.
+
+``"sync"``: before the next step starts. ``"async"``: behind the run, two step commits at the most.
+``"exit"``: when the run leaves. In every mode the claim of the thread, with input and status, is stored
+before the first node starts, commits take effect in order, and a storage error fails the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from everstep.pregel.commits import CommitQueue, shielded
+from everstep.tasks.task import Task
+from everstep_savers.checkpoint import (
+    ERROR,
+    INTERRUPT,
+    NO_WRITES,
+    NULL_TASK_ID,
+    Checkpoint,
+    Claim,
+    Commit,
+    NewCheckpoint,
+    Status,
+    TaskWrites,
+)
+from everstep_savers.errors import CodecError
+
+# Seconds in which results of siblings that finish close together are gathered into one commit.
+_GATHER = 0.001
+
+
+class Journal:
+    """Stores the run of one graph in one checkpoint namespace.
+
+    Attributes:
+        checkpoint_id: The checkpoint against which writes of tasks are stored now.
+        is_root: The run owns the thread: it claims it and tells how it ended.
+        status: How the run ended, once that is handed over to be stored.
+    """
+
+    def __init__(self, queue: CommitQueue, checkpoint_ns: str, *, is_root: bool = True) -> None:
+        self.queue = queue
+        self.checkpoint_ns = checkpoint_ns
+        self.is_root = is_root
+        self.checkpoint_id = ""
+        self.status: Status | None = None
+        self._unstored: list[Task] = []
+        self._gathering: asyncio.TimerHandle | None = None
+        self._held: NewCheckpoint | None = None
+
+    async def begin(
+        self, claim: Claim, checkpoint: NewCheckpoint | None = None, writes: Sequence[TaskWrites] = ()
+    ) -> None:
+        """Claim the thread, with what the run starts from, in one transaction."""
+        checkpoints = () if checkpoint is None else (checkpoint,)
+        if checkpoint is not None and claim.has_input:
+            self._held, checkpoints = checkpoint, ()
+        await self.queue.claim(
+            Commit(self.queue.thread_id, claim=claim, status="running", checkpoints=checkpoints, writes=writes)
+        )
+
+    def task_finished(self, task: Task) -> None:
+        """Store a task's result while its siblings still run; the last one's goes along with the step."""
+        self._unstored.append(task)
+        if self.queue.durability != "exit" and self._gathering is None:
+            self._gathering = asyncio.get_running_loop().call_later(_GATHER, self._gather)
+
+    def results_of(self, tasks: Sequence[Task]) -> Sequence[TaskWrites]:
+        """The results that go along with a step's checkpoint: those that have no rows yet."""
+        self._stop_gathering()
+        if self.queue.durability == "exit":
+            return ()
+        return [self._result_of(task) for task in tasks if not task.stored]
+
+    async def step(self, checkpoint: NewCheckpoint, tasks: Sequence[Task] = (), status: Status | None = None) -> None:
+        """Store a superstep: its checkpoint with the results of its tasks, and the run's status if it ends here.
+
+        Status "interrupted" marks the checkpoint as one at which the thread has stopped at a breakpoint.
+        """
+        if self.queue.durability == "exit":
+            self._held = checkpoint if self._held is None else merge_checkpoints(self._held, checkpoint)
+            self.checkpoint_id = checkpoint.checkpoint["id"]
+            return
+        told = status if self.is_root else None
+        self.checkpoint_id = checkpoint.checkpoint["id"]
+        writes = (self._stop_mark(),) if status == "interrupted" else ()
+        commit = Commit(self.queue.thread_id, None, self.queue.token, told, None, (checkpoint,), writes)
+        prepared = self._prepare(commit, tasks)
+        await self.queue.step(prepared)
+        self.status = status
+
+    async def leave(
+        self, status: Status, error: str | None = None, tasks: Sequence[Task] = (), *, at_breakpoint: bool = False
+    ) -> None:
+        """Store how the run ended, unless it is stored: status, results, failures, questions, what was held back.
+
+        Args:
+            at_breakpoint: The run stops at a static breakpoint, and must not stop there again.
+
+        Raises:
+            LeaseLost: A later run has claimed the thread.
+            CodecError: A question or a result cannot be kept, and the run did not fail already.
+        """
+        self._stop_gathering()
+        try:
+            await self.queue.drain()
+        except Exception:
+            self.status = None
+            if status == "done":
+                raise
+            # The caller knows that storing failed. What the tasks did cannot hang on a checkpoint that is
+            # not there; how the run ended can still be told.
+            tasks = ()
+        if self.status is not None and self._held is None:
+            return
+        writes = [found for task in tasks if not task.stored and (found := self._final_writes(task)) is not None]
+        if at_breakpoint:
+            writes.append(self._stop_mark())
+        if status in ("failed", "cancelled"):
+            writes = [one for one in writes if self._can_be_kept(one)]
+        await self._store_end(status, error, writes, tasks)
+        self._held, self.status = None, status
+
+    async def leave_shielded(self, status: Status, error: str | None, tasks: Sequence[Task]) -> None:
+        """`leave` for a run that may be cancelled: not cut short, but bounded in time."""
+        await shielded(self.leave(status, error, tasks))
+
+    async def _store_end(
+        self, status: Status, error: str | None, writes: list[TaskWrites], tasks: Sequence[Task]
+    ) -> None:
+        queue = self.queue
+        checkpoints = [] if self._held is None else [self._held]
+        if not self.is_root and queue.durability == "exit":
+            queue.held.checkpoints += checkpoints
+            queue.held.writes += writes
+            return
+        told: Status | None = None
+        if self.is_root:
+            told = status
+            checkpoints, writes = [*queue.held.checkpoints, *checkpoints], [*queue.held.writes, *writes]
+        elif not checkpoints and not writes:
+            return
+        commit = Commit(queue.thread_id, None, queue.token, told, error if told else None, checkpoints, writes)
+        await queue.store(self._prepare(commit, tasks))
+
+    def _can_be_kept(self, writes: TaskWrites) -> bool:
+        """Can the codec keep them? A run that failed because it cannot must still be able to say so."""
+        try:
+            self.queue.saver.prepare(Commit(self.queue.thread_id, token=self.queue.token, writes=[writes]))
+        except CodecError:
+            return False
+        return True
+
+    def _gather(self) -> None:
+        self._gathering = None
+        tasks, self._unstored = self._unstored, []
+        writes = list(map(self._result_of, tasks))
+        try:
+            prepared = self._prepare(Commit(self.queue.thread_id, token=self.queue.token, writes=writes), tasks)
+        except CodecError as error:
+            # A timer has no caller; the step, or the end of the run, raises it.
+            self.queue.fail(error)
+            return
+        for task in tasks:
+            task.stored = True
+        _ = self.queue.behind(prepared)
+
+    def _stop_gathering(self) -> None:
+        self._unstored.clear()
+        if self._gathering is not None:
+            self._gathering.cancel()
+            self._gathering = None
+
+    def _result_of(self, task: Task) -> TaskWrites:
+        return self._writes_of(task, task.writes or [(NO_WRITES, None)])
+
+    def _final_writes(self, task: Task) -> TaskWrites | None:
+        """What a task leaves when the run ends in the middle of a step."""
+        if task.finished:
+            return self._result_of(task)
+        if task.suspended:
+            return self._writes_of(task, [(INTERRUPT, list(task.questions))])
+        if task.error is not None:
+            return self._writes_of(task, [(ERROR, task.error)])
+        return None
+
+    def _stop_mark(self) -> TaskWrites:
+        """Says that the thread has stopped here: a resumed run must not stop at once again."""
+        return TaskWrites(self.checkpoint_ns, self.checkpoint_id, NULL_TASK_ID, [(INTERRUPT, [])])
+
+    def _writes_of(self, task: Task, writes: Sequence[tuple[str, Any]]) -> TaskWrites:
+        return TaskWrites(self.checkpoint_ns, self.checkpoint_id, task.id, writes, task.path_text, task.name)
+
+    def _prepare(self, commit: Commit, tasks: Sequence[Task] = ()) -> Any:
+        try:
+            return self.queue.saver.prepare(commit)
+        except CodecError as error:
+            raise error.within(*_places(error, tasks)) from None
+
+
+def merge_checkpoints(earlier: NewCheckpoint, later: NewCheckpoint) -> NewCheckpoint:
+    """One checkpoint that stands for both: the later one, with what changed in either."""
+    values = {**earlier.checkpoint["channel_values"], **later.checkpoint["channel_values"]}
+    for key in later.changed:
+        if key not in later.checkpoint["channel_values"]:
+            values.pop(key, None)
+    checkpoint: Checkpoint = {**later.checkpoint, "channel_values": values}
+    changed = {**earlier.changed, **later.changed}
+    return replace(later, checkpoint=checkpoint, parent_id=earlier.parent_id, changed=changed)
+
+
+def _places(error: CodecError, tasks: Sequence[Task]) -> tuple[str, ...]:
+    """The nodes that wrote the value which cannot be stored, for the error's message."""
+    nodes = {task.name for task in tasks for key, _ in task.writes if any(repr(key) in place for place in error.place)}
+    named = {place for place in error.place if place.startswith("node ")}
+    return () if named or not nodes else (f"written by node {', '.join(map(repr, sorted(nodes)))}",)

@@ -1,0 +1,72 @@
+"""What one call of a graph asks for, as a record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from everstep.config import RunConfig
+from everstep.pregel.blueprint import Blueprint, Names
+from everstep.pregel.commits import CommitQueue
+from everstep.stream.buffer import Outlet
+from everstep.tasks.current import Attempt
+from everstep.types import Durability
+from everstep_savers.base import AtomicSaver
+
+NodeNames = Sequence[str] | Literal["*"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """One call.
+
+    Attributes:
+        saver: None for a run that nothing outlives.
+        output: The channels whose values are the result; `shown` those that streams show.
+        outlet: Where events go; None if nobody reads any.
+        parent: The attempt of the node that called this graph as a subgraph; None for a root run.
+        is_stateful: A subgraph that keeps its own history from run to run (`checkpointer=True`).
+        replay: Namespace -> checkpoint id, for subgraphs that are to start from an earlier checkpoint.
+    """
+
+    graph: Blueprint
+    input: Any
+    config: RunConfig
+    saver: AtomicSaver[Any] | None
+    output: Names
+    shown: Names
+    durability: Durability = "async"
+    context: Any = None
+    store: Any = None
+    interrupt_before: NodeNames = ()
+    interrupt_after: NodeNames = ()
+    outlet: Outlet | None = None
+    parent: Attempt | None = None
+    is_stateful: bool = False
+    replay: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Nesting:
+    """What a run hands to the runs of the subgraphs that its nodes call.
+
+    Attributes:
+        queue: The commits of the root run; None for a run that nothing outlives.
+        parents: Namespace -> checkpoint id of each graph that contains this one.
+        outlets: The readers that see subgraphs, each with the namespace in which it sees this graph.
+        may_continue: The run continues an earlier one: its subgraphs may have got somewhere.
+        reask: Suspended tasks run again though they have no answer (the run continues without one).
+        replay: Namespace -> checkpoint from which the subgraph in it starts.
+        answered: Questions that are answered anew on a branch.
+        origin: Besides the current checkpoint, the one to which checkpoints of subgraphs may belong.
+    """
+
+    queue: CommitQueue | None
+    parents: Mapping[str, str]
+    outlets: tuple[tuple[Outlet, tuple[str, ...]], ...] = ()
+    may_continue: bool = False
+    reask: bool = False
+    replay: Mapping[str, str] = field(default_factory=dict)
+    origin: str | None = None
+    answered: frozenset[str] = frozenset()

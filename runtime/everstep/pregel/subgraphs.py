@@ -1,0 +1,173 @@
+"""Runs inside runs: where a subgraph's run belongs, and where it goes on.
+
+A subgraph that is called in a node runs in the namespace of the node's task, on the thread, the commits and
+the slots of the root run. Its checkpoints name the checkpoints of the graphs that contain it, so that the one
+that belongs to a parent's checkpoint is found on whatever branch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, Literal
+
+from everstep.config import DEFAULT_RECURSION_LIMIT, RunConfig
+from everstep.constants import INTERRUPT, NS_END, NS_SEP
+from everstep.context import current_task
+from everstep.pregel.entry import Entry, Fork, Fresh, Resume
+from everstep.pregel.request import Nesting, RunRequest
+from everstep.tasks.current import Attempt
+from everstep.tasks.threads import give_slot, take_slot
+from everstep_savers.checkpoint import CheckpointTuple, Loaded
+
+# None: inherits the parent's saver; True: and keeps a history of its own; False: has none.
+Persistence = Literal[True, False] | None
+
+
+def calling_attempt(config: RunConfig) -> Attempt | None:
+    """The attempt whose node calls a graph here; None outside of a node, or for a call on a thread of its own."""
+    attempt = current_task.get(None)
+    if not isinstance(attempt, Attempt) or attempt.closed:
+        return None
+    if config.thread_id is not None and config.thread_id != attempt.run.config.thread_id:
+        return None
+    return attempt
+
+
+def nested_request(request: RunRequest, attempt: Attempt, persistence: Persistence) -> RunRequest:
+    """The request of a call in a node, as the run of a subgraph."""
+    run = attempt.run
+    nesting: Nesting = run.nesting
+    is_stateful = persistence is True
+    queue = None if persistence is False else nesting.queue
+    return replace(
+        request,
+        config=_nested_config(request.config, run.config, _namespace(attempt, is_stateful=is_stateful)),
+        saver=queue.saver if queue is not None else None,
+        durability=queue.durability if queue is not None else request.durability,
+        context=run.context if request.context is None else request.context,
+        store=run.store if request.store is None else request.store,
+        parent=attempt,
+        is_stateful=is_stateful,
+        replay=nesting.replay,
+    )
+
+
+def _namespace(attempt: Attempt, *, is_stateful: bool) -> str:
+    """The checkpoint namespace of the attempt's next subgraph call; the same at each attempt."""
+    base = stable_namespace(attempt.task.ns) if is_stateful else attempt.task.ns
+    number = attempt.calls.get(base, 0)
+    attempt.calls[base] = number + 1
+    return base if number == 0 else f"{base}{NS_SEP}{number}"
+
+
+def stable_namespace(checkpoint_ns: str) -> str:
+    """A namespace without its task ids: the same in every run of the thread."""
+    return NS_SEP.join(level.split(NS_END)[0] for level in checkpoint_ns.split(NS_SEP))
+
+
+def _nested_config(own: RunConfig, parent: RunConfig, checkpoint_ns: str) -> RunConfig:
+    metadata = {key: value for key, value in own.metadata.items() if not key.startswith("everstep_")}
+    return replace(
+        parent,
+        checkpoint_ns=checkpoint_ns,
+        checkpoint_id=None,
+        configurable={**parent.configurable, **own.configurable},
+        recursion_limit=own.recursion_limit
+        if own.recursion_limit != DEFAULT_RECURSION_LIMIT
+        else parent.recursion_limit,
+        tags=tuple(dict.fromkeys((*parent.tags, *own.tags))),
+        metadata={**parent.metadata, **metadata},
+        run_name=own.run_name,
+        callbacks=own.callbacks or parent.callbacks,
+    )
+
+
+async def load_nested(request: RunRequest, attempt: Attempt) -> tuple[Loaded, Entry]:
+    """Load what a subgraph's run starts from, and how it starts."""
+    nesting: Nesting = attempt.run.nesting
+    fresh = Fresh(request.input)
+    if request.saver is None:
+        return Loaded(None), fresh
+    config = request.config
+    if (replayed := request.replay.get(config.checkpoint_ns)) is not None:
+        return await request.saver.aload(config.saved(replayed)), Fork(Resume())
+    if not request.is_stateful and not nesting.may_continue and attempt.number == 1:
+        return Loaded(None), fresh  # nothing can be stored in a namespace that is new: no need to look
+    loaded = await request.saver.aload(config.saved())
+    if loaded.saved is None:
+        return loaded, fresh
+    found = await _belonging(request, attempt, loaded.saved)
+    if found is not None:
+        return replace(loaded, saved=found), Resume()
+    return (loaded if request.is_stateful else replace(loaded, saved=None)), fresh
+
+
+async def _belonging(request: RunRequest, attempt: Attempt, newest: CheckpointTuple) -> CheckpointTuple | None:
+    """The newest checkpoint of the subgraph that belongs to the parent's checkpoint.
+
+    On a branch on which a question is answered anew, it is the one at which the subgraph asked it.
+    """
+    nesting: Nesting = attempt.run.nesting
+    own = {attempt.run.checkpoint_id, nesting.origin}
+    parent_ns = attempt.run.config.checkpoint_ns
+
+    def belongs(saved: CheckpointTuple) -> bool:
+        if saved.metadata.get("parents", {}).get(parent_ns) not in own:
+            return False
+        return not nesting.answered or _asks(saved, nesting.answered)
+
+    if belongs(newest):
+        return newest
+    assert request.saver is not None
+    async for saved in request.saver.alist(request.config.saved()):
+        if belongs(saved):
+            return saved
+    return None
+
+
+def _asks(saved: CheckpointTuple, ids: frozenset[str]) -> bool:
+    return any(
+        question.id in ids
+        for _, channel, value in saved.pending_writes or ()
+        if channel == INTERRUPT
+        for question in value
+    )
+
+
+@asynccontextmanager
+async def waiting_for_subgraph(attempt: Attempt) -> AsyncIterator[None]:
+    """The node waits for its subgraph: it holds no slot meanwhile, and its attempt knows of the run."""
+    current = asyncio.current_task()
+    assert current is not None
+    attempt.inner.append(current)
+    gave_slot = give_slot(attempt)
+    try:
+        yield
+    finally:
+        attempt.inner.remove(current)
+        if gave_slot:
+            await take_slot(attempt)
+
+
+def nesting_of(request: RunRequest, queue: Any, **more: Any) -> Nesting:
+    """What a run hands to the runs of its subgraphs."""
+    if request.parent is None:
+        outlets = [(request.outlet, ())] if request.outlet is not None and request.outlet.subgraphs else []
+        return Nesting(queue, {}, tuple(outlets), replay=request.replay, **more)
+    run = request.parent.run
+    above: Nesting = run.nesting
+    parents = dict(above.parents)
+    if run.checkpoint_id is not None:
+        parents[run.config.checkpoint_ns] = run.checkpoint_id
+    return Nesting(queue, parents, _outlets(request, above), replay=request.replay, **more)
+
+
+def _outlets(request: RunRequest, above: Nesting) -> tuple[Any, ...]:
+    level = (request.config.checkpoint_ns.split(NS_SEP)[-1],)
+    seen = [(outlet, (*ns, *level)) for outlet, ns in above.outlets]
+    if request.outlet is not None and request.outlet.subgraphs:
+        seen.append((request.outlet, ()))
+    return tuple(seen)

@@ -1,0 +1,1 @@
+"""Streams: what a run tells its reader while it goes on."""

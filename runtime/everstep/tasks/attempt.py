@@ -1,0 +1,134 @@
+"""One attempt of a node: its body run with its timeout, its result turned into writes.
+
+The body runs in a copied context: awaited in place if async, in a worker thread if sync. A timed-out
+thread cannot be stopped; its result is dropped and its attempt closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import time
+from dataclasses import replace
+from typing import Any
+
+from everstep.channels.snapshot import input_copy
+from everstep.constants import PULL
+from everstep.context import current_task
+from everstep.errors import NodeTimeoutError, ParentCommand
+from everstep.tasks.current import Attempt
+from everstep.tasks.isolated import await_in
+from everstep.tasks.outcome import Outcome, outcome_of
+from everstep.tasks.threads import run_in_thread, slot_of
+
+
+async def run_attempt(attempt: Attempt, cancel_requests: int) -> Outcome:
+    """Run one attempt to its outcome.
+
+    Args:
+        attempt: The attempt.
+        cancel_requests: How often the current asyncio task had been asked to cancel when the run began;
+            a `CancelledError` without a further request is the node's own.
+
+    Raises:
+        asyncio.CancelledError: The run (or this task as a sibling of a failed one) is cancelled.
+    """
+    error: BaseException | None = None
+    try:
+        if attempt.run.slots is None:
+            await _body_and_writes(attempt)
+        else:
+            async with slot_of(attempt):
+                await _body_and_writes(attempt)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except asyncio.CancelledError as cancelled:
+        current = asyncio.current_task()
+        if current is not None and current.cancelling() > cancel_requests:
+            raise
+        error = cancelled
+    except BaseException as failure:
+        error = failure
+    finally:
+        if attempt.inner:
+            await _end_inner(attempt, error)
+        attempt.closed = True
+    return outcome_of(error, attempt.writes, attempt.questions, attempt.node)
+
+
+async def write_result(attempt: Attempt, output: Any, context: contextvars.Context | None = None) -> None:
+    """Turn what a node returned into the attempt's writes."""
+    context = context or _context_of(attempt)
+    for writer in attempt.task.node.writers:
+        if writer.waits:
+            found = await await_in(context, writer(output, attempt))
+        else:
+            found = context.run(writer, output, attempt)
+        attempt.writes.extend(found)
+
+
+async def _end_inner(attempt: Attempt, error: BaseException | None) -> None:
+    """Wait for subgraph runs that the node started and left: none goes on once its node has ended.
+
+    Those of a suspended node may still ask; those of a failed one are cancelled.
+    """
+    own = asyncio.current_task()
+    inner = {task for task in attempt.inner if task is not own and not task.done()}
+    if not attempt.questions and error is not None:
+        for task in inner:
+            task.cancel()
+    if inner:
+        await asyncio.wait(inner)
+
+
+async def _body_and_writes(attempt: Attempt) -> None:
+    context = _context_of(attempt)
+    try:
+        output = await _run_body(attempt, context)
+    except ParentCommand as signal:
+        # A subgraph of this node sent commands up; they are what the node returns.
+        output = [replace(command, graph=None) for command in signal.commands]
+    if not attempt.questions:  # a swallowed question: what the body returned does not count
+        await write_result(attempt, output, context)
+
+
+def _context_of(attempt: Attempt) -> contextvars.Context:
+    context = contextvars.copy_context()
+    context.run(current_task.set, attempt)
+    return context
+
+
+async def _run_body(attempt: Attempt, context: contextvars.Context) -> Any:
+    policy = attempt.task.timeout
+    if policy is None or policy.run_timeout is None:
+        return await _call(attempt, context)
+    started = time.monotonic()
+    limit = float(policy.run_timeout)  # type: ignore[arg-type]  # TimeoutPolicy keeps seconds
+    timer = asyncio.timeout(limit)
+    try:
+        async with timer:
+            result = await _call(attempt, context)
+    except TimeoutError:
+        if not timer.expired():
+            raise
+    # A body that swallowed the cancellation has expired all the same; its late result does not count.
+    if timer.expired():
+        raise NodeTimeoutError(attempt.node, "run", limit, time.monotonic() - started)
+    return result
+
+
+async def _call(attempt: Attempt, context: contextvars.Context) -> Any:
+    task = attempt.task
+    action = task.node.action
+    if action is None:
+        return task.input
+    # Another attempt must not see what this one does to its input in place.
+    value = input_copy(task.input) if task.node.retry else task.input
+    if task.node.mapper is not None and task.path[0] == PULL:  # what a Send carries is the input as it is
+        value = context.run(task.node.mapper, value)
+    if action.is_async:
+        return await await_in(context, context.run(action.call, value, attempt))
+    result = await run_in_thread(attempt, context, action.bind(value, attempt))
+    if asyncio.iscoroutine(result):  # a sync function that returns a coroutine: a lambda around an async one
+        return await await_in(context, result)
+    return result

@@ -1,0 +1,238 @@
+"""The running attempt of a task: what its node may reach, and what it has asked.
+
+`Attempt` is the one object behind `current_task`. Once the attempt has ended it is closed: a late thread
+of a timed-out sync node can neither ask nor stream any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from everstep.channels.managed import ManagedValue, Progress
+from everstep.config import RunConfig
+from everstep.context import ExecutionInfo, Runtime
+from everstep.errors import ConfigError, EverstepError, GraphInterrupt, InterruptMismatchError
+from everstep.tasks.node import Write
+from everstep.tasks.task import Answer, Task
+from everstep.types import MISSING, Interrupt
+
+
+class ReadsChannels(Protocol):
+    """The channels of a run, as far as tasks read them."""
+
+    def read_with(self, channels: Sequence[str], writes: Sequence[Write]) -> dict[str, Any]:
+        """The channels that have a value, as they would be after `writes`."""
+
+
+class RunScope:
+    """What all tasks of one run share.
+
+    Attributes:
+        emit: Takes a task and the value its node wrote to the stream; None if nobody reads it.
+        slots: Bounds the node bodies that run at once; None for no bound.
+        durable: Is there a saver that keeps a suspended thread?
+        step: The superstep under way; `stop` is the last one the recursion limit allows.
+        managed: Keys that are computed for each task.
+        checkpoint_id: The checkpoint it started from.
+        answers: Accepted answers that came with the run, by question id; those of its ancestors for a subgraph.
+        nesting: What the engine hands to the runs of subgraphs.
+    """
+
+    __slots__ = (
+        "answers",
+        "channels",
+        "checkpoint_id",
+        "config",
+        "context",
+        "durable",
+        "emit",
+        "graph",
+        "loop",
+        "managed",
+        "nesting",
+        "run_id",
+        "slots",
+        "step",
+        "stop",
+        "store",
+    )
+
+    def __init__(self, config: RunConfig, channels: ReadsChannels, graph: str) -> None:
+        self.config = config
+        self.channels = channels
+        self.graph = graph
+        self.context: Any = None
+        self.store: Any = None
+        self.emit: Callable[[Task, Any], None] | None = None
+        self.slots = asyncio.Semaphore(config.max_concurrency) if config.max_concurrency else None
+        self.durable = False
+        self.answers: Mapping[str, Answer] = {}
+        self.nesting: Any = None
+        self.managed: Mapping[str, type[ManagedValue]] = {}
+        self.stop = 0
+        self.step = 0
+        self.checkpoint_id: str | None = None
+        self.run_id = config.run_id
+        self.loop = asyncio.get_running_loop()
+
+    @property
+    def place(self) -> str:
+        """Thread and step, for messages."""
+        thread = f", thread {self.config.thread_id!r}" if self.config.thread_id is not None else ""
+        return f"step {self.step}{thread}"
+
+
+class Attempt:
+    """One attempt of a task; see `TaskContext` for what nodes reach and `WriteScope` for what writers do."""
+
+    __slots__ = (
+        "_config",
+        "_runtime",
+        "asked",
+        "calls",
+        "closed",
+        "first_time",
+        "holds_slot",
+        "in_thread",
+        "inner",
+        "number",
+        "questions",
+        "run",
+        "task",
+        "writes",
+    )
+
+    def __init__(self, run: RunScope, task: Task, number: int, first_time: float) -> None:
+        self.run = run
+        self.task = task
+        self.number = number
+        self.first_time = first_time
+        self.asked = 0
+        self.closed = False
+        self.holds_slot = self.in_thread = False
+        self.questions: list[Interrupt] = []
+        self.writes: list[Write] = []
+        # Subgraph calls so far, to tell their namespaces apart, and the asyncio tasks of those under way.
+        self.calls: dict[str, int] = {}
+        self.inner: list[asyncio.Task[Any]] = []
+        self._config: dict[str, Any] | None = None
+        self._runtime: Runtime[Any] | None = None
+
+    @property
+    def node(self) -> str:
+        return self.task.name
+
+    @property
+    def config(self) -> dict[str, Any]:
+        if self._config is None:
+            self._config = self._make_config()
+        return self._config
+
+    @property
+    def runtime(self) -> Runtime[Any]:
+        if self._runtime is None:
+            self._runtime = self._make_runtime()
+        return self._runtime
+
+    def provide(self, name: str) -> Any:
+        if name == "config":
+            return self.config
+        if name == "runtime":
+            return self.runtime
+        if name == "writer":
+            return self._stream
+        return getattr(self.runtime, name)
+
+    def read(self, channels: Sequence[str]) -> dict[str, Any]:
+        found = self.run.channels.read_with(channels, self.writes)
+        if self.run.managed:
+            progress = Progress(self.run.step, self.run.stop)
+            found.update({key: self.run.managed[key].get(progress) for key in channels if key in self.run.managed})
+        return found
+
+    def ask(self, value: Any) -> Any:
+        """Return the answer to the task's next question, or suspend the task."""
+        if self.closed:
+            raise EverstepError(f"node {self.node!r} asked a question after its attempt had ended")
+        if not self.run.durable:
+            raise ConfigError(
+                f"node {self.node!r} called interrupt(), but the graph has no saver to keep the suspended thread; "
+                f"compile it with one: compile(checkpointer=InMemorySaver()) or SQLSaver.from_url(...)"
+            )
+        question_id = self.task.question_id(self.asked)
+        self.asked += 1
+        answer = self.task.answers.get(question_id) or self.run.answers.get(question_id)
+        if answer is None:
+            question = Interrupt(value, question_id)
+            self.questions.append(question)
+            raise GraphInterrupt((question,))
+        if not _same(answer.question, value):
+            raise InterruptMismatchError(
+                f"node {self.node!r} now asks {value!r} where it had asked {answer.question!r}, which was answered "
+                f"with {answer.value!r} (question {question_id}); make what a node asks depend on its "
+                f"state and earlier answers only"
+            )
+        return answer.value
+
+    def _stream(self, value: Any) -> None:
+        emit = self.run.emit
+        if emit is not None and not self.closed:
+            emit(self.task, value)
+
+    def _heartbeat(self) -> None:
+        """A sign of life; without an idle timeout nobody waits for it."""
+
+    def _make_config(self) -> dict[str, Any]:
+        config = self.run.config
+        made: dict[str, Any] = {
+            "configurable": {
+                **config.configurable,
+                "thread_id": config.thread_id,
+                "checkpoint_ns": self.task.ns,
+                "checkpoint_id": self.run.checkpoint_id,
+            },
+            "tags": list(config.tags),
+            "metadata": {
+                **config.metadata,
+                "everstep_step": self.run.step,
+                "everstep_node": self.task.name,
+                "everstep_triggers": self.task.triggers,
+                "everstep_path": self.task.path,
+                "everstep_checkpoint_ns": self.task.ns,
+            },
+            "recursion_limit": config.recursion_limit,
+        }
+        for key in ("max_concurrency", "run_id", "run_name", "callbacks"):
+            if (value := getattr(config, key)) is not None:
+                made[key] = value
+        return made
+
+    def _make_runtime(self) -> Runtime[Any]:
+        run, task = self.run, self.task
+        return Runtime(
+            context=run.context,
+            store=run.store,
+            stream_writer=self._stream,
+            execution_info=ExecutionInfo(
+                thread_id=run.config.thread_id,
+                checkpoint_ns=task.ns,
+                checkpoint_id=run.checkpoint_id,
+                task_id=task.id,
+                run_id=run.run_id,
+                node_attempt=self.number,
+                node_first_attempt_time=self.first_time,
+            ),
+            heartbeat=self._heartbeat,
+        )
+
+
+def _same(recorded: Any, asked: Any) -> bool:
+    """Are these the same question? Values that cannot be compared are taken to be."""
+    if recorded is MISSING:
+        return True
+    try:
+        return bool(recorded == asked) or (recorded != recorded and asked != asked)
+    except Exception:  # a user's __eq__ (numpy arrays, for one) may refuse or give no single truth
+        return True

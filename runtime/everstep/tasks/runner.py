@@ -1,0 +1,134 @@
+"""Runs the tasks of one superstep: alone in place, several at once, each with its retries.
+
+Every task ends in an outcome, given to `on_outcome` as it comes. The first failure cancels the siblings
+that still run and is then raised by the caller; nothing is left running when `run_tasks` returns, however
+it returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Sequence
+
+from everstep.policies import RetryPolicy
+from everstep.tasks.attempt import run_attempt
+from everstep.tasks.current import Attempt, RunScope
+from everstep.tasks.outcome import Failed, Outcome
+from everstep.tasks.task import Task
+
+logger = logging.getLogger("everstep")
+
+OnOutcome = Callable[[Task, Outcome], None]
+
+
+async def run_tasks(run: RunScope, tasks: Sequence[Task], on_outcome: OnOutcome) -> None:
+    """Run the tasks until each has an outcome, or one has failed and the others are cancelled."""
+    if len(tasks) == 1:
+        # In place: no asyncio task, no queue. The same coroutine as below.
+        on_outcome(tasks[0], await run_task(run, tasks[0]))
+        return
+    await _Siblings(run, on_outcome).run(tasks)
+
+
+async def run_task(run: RunScope, task: Task) -> Outcome:
+    """Run one task with its retries."""
+    requests = cancel_requests()
+    number, first_time = 1, time.time()
+    while True:
+        outcome = await run_attempt(Attempt(run, task, number, first_time), requests)
+        if type(outcome) is not Failed:
+            return outcome
+        policy = _policy_for(task, outcome.error)
+        if policy is None or number >= policy.max_attempts:
+            outcome.error.add_note(f"in node {task.name!r} (attempt {number}, {run.place})")
+            return outcome
+        delay = policy.delay(number, random.random())
+        logger.info(
+            "node %r failed with %s: %s; attempt %d of %d follows in %.3f s (%s)",
+            task.name,
+            type(outcome.error).__name__,
+            outcome.error,
+            number + 1,
+            policy.max_attempts,
+            delay,
+            run.place,
+        )
+        await asyncio.sleep(delay)
+        number += 1
+
+
+def cancel_requests() -> int:
+    """How often the current asyncio task has been asked to cancel."""
+    current = asyncio.current_task()
+    return current.cancelling() if current is not None else 0
+
+
+def _policy_for(task: Task, error: BaseException) -> RetryPolicy | None:
+    if not isinstance(error, Exception):
+        return None
+    return next((policy for policy in task.node.retry if policy.matches(error)), None)
+
+
+class _Siblings:
+    """Several tasks at once; owns their asyncio tasks."""
+
+    def __init__(self, run: RunScope, on_outcome: OnOutcome) -> None:
+        self.run_scope = run
+        self.on_outcome = on_outcome
+        self.running: set[asyncio.Task[None]] = set()
+        self.failed = False
+        self.all_done: asyncio.Future[None] = run.loop.create_future()
+        self.broken: BaseException | None = None
+
+    async def run(self, tasks: Sequence[Task]) -> None:
+        loop = self.run_scope.loop
+        for task in tasks:
+            child = loop.create_task(self._run_one(task))
+            self.running.add(child)
+            child.add_done_callback(self._ended)
+        try:
+            await self.all_done
+        finally:
+            await self._stop()
+        if self.broken is not None:
+            raise self.broken
+
+    async def _run_one(self, task: Task) -> None:
+        outcome = await run_task(self.run_scope, task)
+        if self.failed and type(outcome) is Failed:
+            return  # a sibling that failed while it was being cancelled: the first failure is the one to tell
+        self.on_outcome(task, outcome)
+        if type(outcome) is Failed:
+            self.failed = True
+            self._cancel_others()
+
+    def _ended(self, child: asyncio.Task[None]) -> None:
+        self.running.discard(child)
+        if not child.cancelled() and (error := child.exception()) is not None:
+            # Not a node's: the engine's own (an event handler), or KeyboardInterrupt.
+            self.broken = self.broken or error
+            self._cancel_others()
+        if not self.running and not self.all_done.done():
+            self.all_done.set_result(None)
+
+    def _cancel_others(self) -> None:
+        current = asyncio.current_task()
+        for child in self.running:
+            if child is not current:
+                child.cancel()
+
+    async def _stop(self) -> None:
+        """Cancel what still runs and wait until it has ended; a further cancellation does not cut that short."""
+        requested: asyncio.CancelledError | None = None
+        for child in self.running:
+            child.cancel()
+        while self.running:
+            try:
+                await asyncio.wait(self.running)
+            except asyncio.CancelledError as cancelled:
+                requested = cancelled
+        if requested is not None:
+            raise requested

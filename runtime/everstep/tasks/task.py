@@ -1,0 +1,140 @@
+"""A task: one planned execution of a node in one superstep.
+
+Ids are hashes of where and why the task was planned, so that every process that plans from the same
+checkpoint gives the same ids. A task is filled in by the runner and read at the barrier.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from xxhash import xxh3_128, xxh3_128_hexdigest
+
+from everstep.constants import NS_END, NS_SEP
+from everstep.policies import TimeoutPolicy
+from everstep.tasks.node import Node, Write
+from everstep.types import Command, Interrupt
+from everstep_savers.codec import default_codec
+
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An accepted answer, bound to the question it was given to.
+
+    Attributes:
+        id: The question's.
+        question: What was asked, to find out when the code asks something else at this place.
+    """
+
+    id: str
+    value: Any
+    question: Any
+
+
+default_codec.register(Answer, name="everstep:Answer")
+
+
+class TaskIds:
+    """Makes the task ids of one superstep.
+
+    An id is the XXH3-128 hash of checkpoint id, namespace, node, kind and path, in 32 hex digits. The step is
+    not part of it: the checkpoint id tells it, and a fork, which is one step further, keeps its tasks' ids.
+    """
+
+    __slots__ = ("_seed", "checkpoint_ns")
+
+    def __init__(self, checkpoint_id: str, checkpoint_ns: str) -> None:
+        self.checkpoint_ns = checkpoint_ns
+        self._seed = xxh3_128(f"{checkpoint_id}\0{checkpoint_ns}\0".encode())
+
+    def id_of(self, node: str, path: Path) -> str:
+        """The id of the task of this node at this path."""
+        digest = self._seed.copy()
+        digest.update("\0".join((node, *map(str, path))).encode())
+        return digest.hexdigest()
+
+
+class Task:
+    """One planned execution.
+
+    Attributes:
+        path: Its place in the step's order: kind, then node name or number of the `Send`.
+        triggers: Channels that its run marks as seen.
+        writes: Its result; meaningful once `finished`.
+        finished: The task has returned; in this run or, by stored writes, in an earlier one.
+        answers: Accepted answers by question id.
+        suspended: The task waits: for answers to its questions, or at a breakpoint of its subgraph.
+        questions: Open questions.
+        commands: For the graph that contains this one.
+        error: What the last attempt failed with.
+        stored: The task's writes are already in the storage.
+    """
+
+    __slots__ = (
+        "_id",
+        "_ids",
+        "answers",
+        "commands",
+        "error",
+        "finished",
+        "input",
+        "name",
+        "node",
+        "path",
+        "questions",
+        "stored",
+        "suspended",
+        "timeout",
+        "triggers",
+        "writes",
+    )
+
+    def __init__(self, ids: TaskIds, node: Node, path: Path, triggers: tuple[str, ...], value: Any) -> None:
+        self._ids = ids
+        self._id: str | None = None
+        self.name = node.name
+        self.node = node
+        self.path = path
+        self.triggers = triggers
+        self.input = value
+        self.timeout: TimeoutPolicy | None = node.timeout
+        self.writes: list[Write] = []
+        self.finished = False
+        self.stored = False
+        self.suspended = False
+        self.commands: tuple[Command[Any], ...] = ()
+        self.answers: dict[str, Answer] = {}
+        self.questions: list[Interrupt] = []
+        self.error: BaseException | None = None
+
+    @property
+    def id(self) -> str:
+        """The task's id; hashed when first asked for, which a run without saver and listeners never does."""
+        if self._id is None:
+            self._id = self._ids.id_of(self.name, self.path)
+        return self._id
+
+    @property
+    def ns(self) -> str:
+        """The checkpoint namespace of this task, that of a subgraph it may run."""
+        own = f"{self.name}{NS_END}{self.id}"
+        parent = self._ids.checkpoint_ns
+        return f"{parent}{NS_SEP}{own}" if parent else own
+
+    @property
+    def path_text(self) -> str:
+        """The path as it is stored."""
+        return "~" + ", ".join(map(str, self.path))
+
+    def question_id(self, number: int) -> str:
+        """The id of the task's question at this position, counted from 0."""
+        text = self.ns if number == 0 else f"{self.ns}#{number}"
+        return xxh3_128_hexdigest(text.encode())
+
+
+def path_order(task: Task) -> tuple[Any, ...]:
+    """Sort key that makes a barrier independent of the order in which tasks finished."""
+    return task.path

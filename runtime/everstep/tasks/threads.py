@@ -1,0 +1,88 @@
+"""Sync nodes in worker threads, and the slots that bodies hold.
+
+A thread cannot be stopped: when its attempt times out or is cancelled it goes on, its result is dropped,
+and its slot is given back when it really ends. Subgraphs take their threads from a pool of their own level,
+so that nodes which wait for a subgraph never keep its nodes from running.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from contextvars import Context
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import anyio
+import anyio.to_thread
+
+from everstep.constants import NS_SEP
+from everstep.tasks.current import Attempt
+
+# Sync bodies that run at once per level of subgraphs, in one event loop.
+THREADS = 40
+
+_pools: WeakKeyDictionary[asyncio.AbstractEventLoop, list[anyio.CapacityLimiter]] = WeakKeyDictionary()
+
+
+async def run_in_thread(attempt: Attempt, context: Context, body: Callable[[], Any]) -> Any:
+    """Run a sync body in a worker thread, in `context`; a cancelled caller does not wait for the thread."""
+    loop = attempt.run.loop
+
+    def run() -> Any:
+        try:
+            return context.run(body)
+        finally:
+            with contextlib.suppress(RuntimeError):  # the loop may be closed by the time a late thread ends
+                loop.call_soon_threadsafe(_thread_ended, attempt)
+
+    attempt.in_thread = True
+    return await anyio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=_pool_of(attempt))
+
+
+@asynccontextmanager
+async def slot_of(attempt: Attempt) -> AsyncIterator[None]:
+    """Hold one of the run's slots (`max_concurrency`) while the body runs."""
+    slots = attempt.run.slots
+    if slots is None:
+        yield
+        return
+    await slots.acquire()
+    attempt.holds_slot = True
+    try:
+        yield
+    finally:
+        if not attempt.in_thread:
+            give_slot(attempt)
+
+
+def give_slot(attempt: Attempt) -> bool:
+    """Give the attempt's slot back, if it holds one."""
+    held, attempt.holds_slot = attempt.holds_slot, False
+    if held and attempt.run.slots is not None:
+        attempt.run.slots.release()
+    return held
+
+
+async def take_slot(attempt: Attempt) -> None:
+    """Take a slot again."""
+    if attempt.run.slots is not None:
+        await attempt.run.slots.acquire()
+        attempt.holds_slot = True
+
+
+def _thread_ended(attempt: Attempt) -> None:
+    attempt.in_thread = False
+    if attempt.closed:
+        give_slot(attempt)
+
+
+def _pool_of(attempt: Attempt) -> anyio.CapacityLimiter:
+    ns = attempt.run.config.checkpoint_ns
+    level = ns.count(NS_SEP) + 1 if ns else 0
+    pools = _pools.setdefault(attempt.run.loop, [])
+    while len(pools) <= level:
+        pools.append(anyio.CapacityLimiter(THREADS))
+    return pools[level]
