@@ -23,6 +23,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
 Storage = Literal["none", "memory", "sqlite", "postgres"]
@@ -302,12 +303,12 @@ async def measure_bytes(package: Package, setting: Setting, database: str) -> Nu
     async with package.saver("sqlite", database) as saver:
         graph = looping_graph(package, saver)
         await until_limit(package, graph.ainvoke({"n": 0}, thread("warm", 2), durability="sync"))
-    before = os.path.getsize(database)  # noqa: ASYNC240, PTH202 - the saver is closed, nothing else runs
+    before = Path(database).stat().st_size
     async with package.saver("sqlite", database) as saver:
         graph = looping_graph(package, saver)
         run = graph.ainvoke({"n": 0}, thread("t", setting.size), durability="sync")
         await until_limit(package, run)
-    return [(os.path.getsize(database) - before) / setting.size]  # noqa: ASYNC240, PTH202
+    return [(Path(database).stat().st_size - before) / setting.size]
 
 
 IMPORT_PROBE = """

@@ -17,6 +17,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -41,7 +42,7 @@ class Block:
 def blocks_of(markdown: str) -> Iterator[Block]:
     """The blocks of a document that are to be run, in order."""
     fences = list(FENCE.finditer(markdown))
-    for fence, following in zip(fences, [*fences[1:], None], strict=True):
+    for fence, following in zip_longest(fences, fences[1:]):
         language, *marks = fence["info"].split() or [""]
         if language not in ("python", "sh") or "no-run" in marks:
             continue

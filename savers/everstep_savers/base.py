@@ -80,6 +80,10 @@ class BaseCheckpointSaver(ABC):
         """Store a checkpoint as child of the one `config` names, and return the config that names it.
 
         Only the channels in `new_versions` are stored; the others are found under the version they had.
+        A version holds one value for good, since other checkpoints may share it.
+
+        Raises:
+            ThreadConflict: Another value is stored under one of `new_versions` already.
         """
 
     @abstractmethod
@@ -146,7 +150,8 @@ class AtomicSaver(BaseCheckpointSaver, Generic[PreparedT]):
         whose fate is unknown (the connection broke) stores it at most once.
 
         Raises:
-            ThreadConflict: The commit claims a thread which is no longer as it was seen.
+            ThreadConflict: The commit claims a thread which is no longer as it was seen, or brings another
+                value for a channel version that is stored already.
             LeaseLost: The commit's token is not the thread's.
             ThreadDeleted: The thread was deleted since the claim.
             DatabaseUnavailable: The storage cannot be reached.

@@ -92,9 +92,10 @@ class Loaded:
     Attributes:
         saved: The named checkpoint, or the head; None for a thread without one.
         thread: None when the thread has no row yet.
-        newest_version: The greatest channel version stored anywhere in this thread and namespace, 0 if
-            none. A branch that starts at an older checkpoint counts on from here, so that versions
-            stay unique in the namespace and a value is found by channel and version alone.
+        newest_version: The greatest integer channel version stored anywhere in this thread, 0 if none;
+            savers without a thread row may count the namespace alone. A branch that starts at an older
+            checkpoint counts on from here, so that versions stay unique in the namespace and a value is
+            found by channel and version alone.
     """
 
     saved: CheckpointTuple | None

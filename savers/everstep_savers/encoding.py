@@ -117,9 +117,13 @@ def task_writes(
 
 
 def _encode_claim(codec: Codec, thread_id: str, claim: Claim) -> EncodedClaim:
-    tag, data = None, None
+    tag: str | None = None
+    data: bytes | None = None
     if claim.has_input:
-        tag, data = _encode(codec, claim.input, ("input", f"thread {thread_id!r}"))
+        try:
+            tag, data = codec.encode(claim.input)
+        except CodecError as error:
+            raise error.within("input", f"thread {thread_id!r}") from error
     seen = claim.seen
     return EncodedClaim(
         seen_token=seen.token if seen else None,
@@ -140,18 +144,19 @@ def _checkpoint_row(codec: Codec, thread_id: str, new: NewCheckpoint) -> Checkpo
         metadata = encode_metadata(new.metadata)
     except CodecError as error:
         raise error.within(f"thread {thread_id!r}") from error
+    source, step, run_id, rest = metadata
     return CheckpointRow(
         thread_id,
-        checked_key("checkpoint_ns", new.checkpoint_ns),
+        checked_key("checkpoint_ns", new.checkpoint_ns) if new.checkpoint_ns else "",
         checked_key("checkpoint_id", checkpoint["id"]),
         checked_key("parent checkpoint_id", new.parent_id) if new.parent_id else None,
-        metadata.step,
-        metadata.source,
-        metadata.run_id,
+        step,
+        source,
+        run_id,
         created_at,
         _encode_versions(checkpoint["channel_versions"]),
         _pack_body(codec, thread_id, new, ts),
-        metadata.rest,
+        rest,
     )
 
 
@@ -184,15 +189,16 @@ def _json_version(version: Version) -> int | str:
 
 
 def _add_value_rows(codec: Codec, thread_id: str, new: NewCheckpoint, rows: list[ValueRow]) -> int:
-    values = new.checkpoint["channel_values"]
+    """Add a row for each changed value; the greatest integer version."""
+    values, transient, ns = new.checkpoint["channel_values"], new.transient, new.checkpoint_ns
     newest = 0
     for channel, version in new.changed.items():
         if type(version) is int and version > newest:
             newest = version
-        if channel in new.transient or channel not in values:
-            continue
-        tag, data = _encode_value(codec, thread_id, channel, values[channel])
-        rows.append(ValueRow(thread_id, new.checkpoint_ns, channel, str(_json_version(version)), tag, data))
+        if channel in values and channel not in transient:
+            tag, data = _encode_value(codec, thread_id, channel, values[channel])
+            key = str(version) if type(version) is int else str(_json_version(version))
+            rows.append(ValueRow(thread_id, ns, channel, key, tag, data))
     return newest
 
 
@@ -260,26 +266,20 @@ def _encode_value(codec: Codec, thread_id: str, channel: str, value: Any) -> Enc
 def _encode_write(codec: Codec, thread_id: str, task: TaskWrites, channel: str, value: Any) -> Encoded:
     if channel == ERROR and isinstance(value, BaseException):
         return codec.encode_exception(value)
-    place = [_SPECIAL_PLACES.get(channel) or f"state key {channel!r}"]
-    if task.node:
-        place.append(f"node {task.node!r}")
-    return _encode(codec, value, (*place, f"thread {thread_id!r}"))
-
-
-def _encode(codec: Codec, value: Any, place: tuple[str, ...]) -> Encoded:
     try:
         return codec.encode(value)
     except CodecError as error:
-        raise error.within(*place) from error
+        node = [f"node {task.node!r}"] if task.node else []
+        what = _SPECIAL_PLACES.get(channel) or f"state key {channel!r}"
+        raise error.within(what, *node, f"thread {thread_id!r}") from error
 
 
 def _timestamp(ts: str) -> tuple[int, str | None]:
     """Microseconds, and the text itself where they do not say the same."""
-    if len(ts) == _USUAL_LENGTH and ts.endswith("+00:00"):
-        try:
-            return _minute(ts[:17]) + int(ts[17:19]) * 1_000_000 + int(ts[20:26]), None
-        except ValueError:
-            return time.time_ns() // 1000, ts
+    if len(ts) == _USUAL_LENGTH and (second := _second(ts[:20], ts[26:])) is not None:
+        fraction = ts[20:26]
+        if fraction.isdecimal() and fraction.isascii() and fraction != "000000":
+            return second + int(fraction), None
     try:
         micros = (datetime.fromisoformat(ts) - EPOCH) // timedelta(microseconds=1)
     except (ValueError, TypeError):
@@ -288,9 +288,18 @@ def _timestamp(ts: str) -> tuple[int, str | None]:
 
 
 @lru_cache(maxsize=4)
-def _minute(prefix: str) -> int:
-    # Parsing and comparing a whole timestamp costs more than all else in a small checkpoint.
-    return (datetime.fromisoformat(f"{prefix}00+00:00") - EPOCH) // timedelta(microseconds=1)
+def _second(start: str, end: str) -> int | None:
+    """Microseconds of the second that a usual timestamp starts with, None if it is not a usual one.
+
+    Parsing and comparing a whole timestamp would cost more than all else in a small checkpoint.
+    """
+    try:
+        second = datetime.fromisoformat(f"{start[:-1]}{end}")
+    except ValueError:
+        return None
+    if second.tzinfo is None or f"{start}{end}" != f"{second.isoformat()[:19]}.+00:00":
+        return None
+    return (second - EPOCH) // timedelta(microseconds=1)
 
 
 def _shown(error: str | None) -> str | None:

@@ -69,6 +69,20 @@ def new(
     )
 
 
+def record(
+    made: Checkpoint,
+    changed: Mapping[str, Version],
+    *,
+    parent: str | None = None,
+    run_id: str = "run-1",
+    transient: Sequence[str] = (),
+) -> NewCheckpoint:
+    """A checkpoint to store in which some channels are new."""
+    return NewCheckpoint(
+        "", made, {"source": "loop", "run_id": run_id}, parent, changed, frozenset(transient)
+    )
+
+
 def claim(
     thread_id: str = "t-1",
     *checkpoints: NewCheckpoint,
@@ -94,7 +108,9 @@ def step(
     return Commit(thread_id, token=token, status=status, error=error, checkpoints=checkpoints, writes=writes)
 
 
-async def put_chain(saver: BaseCheckpointSaver, length: int, thread_id: str = "t-1", ns: str = "") -> list[str]:
+async def put_chain(
+    saver: BaseCheckpointSaver, length: int, thread_id: str = "t-1", ns: str = ""
+) -> list[str]:
     """Put checkpoints one after the other, each with ``n`` counted up, and return their ids."""
     ids: list[str] = []
     for number in range(length):

@@ -103,7 +103,9 @@ async def test_a_claim_whose_fate_is_unknown_is_granted_once(
     await store(saver, step(token, new({"x": 6}, 6)))
 
 
-async def test_a_claim_that_another_run_was_granted_meanwhile_is_refused(saver: SQLSaver, proxy: Proxy) -> None:
+async def test_a_claim_that_another_run_was_granted_meanwhile_is_refused(
+    saver: SQLSaver, proxy: Proxy
+) -> None:
     await put_chain(saver, 1)
     seen = await saver.aget_thread("t-1")
     await store(saver, claim("t-1", seen=seen, run_id="the same"))
@@ -140,9 +142,9 @@ async def test_a_pool_of_the_host_whose_connections_all_dropped_is_replaced(prox
     await asyncio.gather(*(saver.aget(config()) for _ in range(3)))
     proxy.drop_all()
 
-    found = await asyncio.gather(*(saver.aget_tuple(config()) for _ in range(3)))
+    # The one kept at hand is tried first; those that wait in the pool have dropped as well.
+    assert named(await saver.aget_tuple(config())) == made[0]
 
-    assert {named(each) for each in found} == {made[0]}
     await saver.aclose()
     await engine.dispose()
 

@@ -102,7 +102,7 @@ async def test_without_a_config_all_threads_are_listed(saver: Saver) -> None:
         ({"missing": None}, []),
         ({"list": [1, "two"]}, [2]),
         ({'a"b\\c.d': "v"}, [2]),
-        ({"text": "it's \"é\"\n%_"}, [1]),
+        ({"text": 'it\'s "é"\n%_'}, [1]),
         ({"text": "it"}, []),
         ({"' OR 1=1 --": "x"}, []),
     ],
@@ -120,7 +120,7 @@ async def test_a_filter_selects_metadata_with_exactly_these_values(
             "score": 1.5,
             "flag": True,
             "none": None,
-            "text": "it's \"é\"\n%_",
+            "text": 'it\'s "é"\n%_',
         },
         {
             "source": "loop",

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from everstep_savers.checkpoint import Commit, TaskWrites
+from everstep_savers.checkpoint import CheckpointTuple, Commit, TaskWrites
 from everstep_savers.codec import Codec
 from everstep_savers.errors import CodecError, LeaseLost, ThreadConflict, ThreadDeleted
 from everstep_savers.memory import InMemorySaver
 from everstep_savers.sql.saver import SQLSaver
-from tests.conformance.records import checkpoint, claim, config, named, new, put_chain, step
+from tests.conformance.records import checkpoint, claim, config, named, new, put_chain, record, step
 
 Saver = InMemorySaver | SQLSaver
 
@@ -26,21 +25,21 @@ async def listed(saver: Saver, thread_id: str = "t-1") -> list[Any]:
     return [each[1:] async for each in saver.alist(config(thread_id, ns=None))]
 
 
-async def run_of(saver: Saver, run_id: str, thread_id: str = "t-1", length: int = 2) -> list[str]:
-    """A run that makes a few checkpoints, each with a write stored against it; their ids."""
+async def run_of(saver: Saver, run_id: str, thread_id: str = "t-1") -> list[str]:
+    """A run of two checkpoints: `n` changes in both, `once` in the first; each has a write. Their ids."""
     loaded = await saver.aload(config(thread_id))
-    parent = named(loaded.saved) if loaded.saved else None
-    token, ids, version = await store(saver, claim(thread_id, seen=loaded.thread, run_id=run_id)), [], loaded.newest_version
-    for number in range(length):
-        values = {"n": f"{run_id}/{number}"} | ({"once": run_id} if number == 0 else {})
-        made = checkpoint(values, {}, after=parent)
-        made["channel_versions"] = {"n": version + number + 1, "once": version + 1}
-        changed = {"n": version + number + 1} | ({"once": version + 1} if number == 0 else {})
-        record = new({})
-        record = type(record)("", made, {"source": "loop", "run_id": run_id}, parent, changed)
+    token = await store(saver, claim(thread_id, seen=loaded.thread, run_id=run_id))
+    one, two = loaded.newest_version + 1, loaded.newest_version + 2
+    parent, ids = named(loaded.saved) if loaded.saved else None, []
+    for changed, versions in (
+        ({"n": one, "once": one}, {"n": one, "once": one}),
+        ({"n": two}, {"n": two, "once": one}),
+    ):
+        made = checkpoint({"n": f"{run_id}/{changed['n']}", "once": run_id}, versions, after=parent)
+        each = record(made, changed, parent=parent, run_id=run_id)
         parent = made["id"]
         writes = [TaskWrites("", parent, "task-1", [("n", 1)])]
-        await store(saver, step(token, record, thread_id=thread_id, writes=writes))
+        await store(saver, step(token, each, thread_id=thread_id, writes=writes))
         ids.append(parent)
     await store(saver, step(token, thread_id=thread_id, status="done"))
     return ids
@@ -52,10 +51,13 @@ async def test_a_copy_has_the_whole_history_and_goes_its_own_way(saver: Saver) -
 
     await saver.acopy_thread("t-1", "t-2")
 
-    assert await listed(saver, "t-2") == [
-        (*each[:2], each[2] and config("t-2", each[2]["configurable"]["checkpoint_id"], each[2]["configurable"]["checkpoint_ns"]), each[3])
-        for each in await listed(saver)
-    ]
+    def without_configs(each: CheckpointTuple) -> tuple[Any, ...]:
+        return each.checkpoint, each.metadata, each.pending_writes
+
+    source = [each async for each in saver.alist(config(ns=None))]
+    copies = [each async for each in saver.alist(config("t-2", ns=None))]
+    assert [without_configs(each) for each in copies] == [without_configs(each) for each in source]
+    assert {each.config["configurable"]["thread_id"] for each in copies} == {"t-2"}
     copied = await saver.aload(config("t-2"))
     assert named(copied.saved) == made[-1]
     assert copied.newest_version == (await saver.aload(config())).newest_version
@@ -123,8 +125,7 @@ async def test_removing_the_run_before_keeps_values_that_the_later_one_shows(sav
     head = await saver.aget_tuple(config())
     assert head is not None
     last = checkpoint({"n": "run-2"}, head.checkpoint["channel_versions"] | {"n": 9}, after=named(head))
-    record = type(new({}))("", last, {"run_id": "run-2"}, named(head), {"n": 9})
-    await store(saver, step(token, record))
+    await store(saver, step(token, record(last, {"n": 9}, parent=named(head), run_id="run-2")))
 
     await saver.adelete_for_runs(["run-1"])
 
@@ -154,27 +155,27 @@ class Order:
 
 
 @pytest.fixture
-async def written_by_others(saver: Saver) -> AsyncIterator[Saver]:
+async def written_by_others(saver: Saver) -> Saver:
     """The saver, with a codec that does not know the value another program has stored."""
     ours, theirs = saver.codec, Codec()
     theirs.register(Order)
     saver.codec = theirs
     made = checkpoint({"order": Order(7), "n": 1, "now": Order(8)}, {"order": 1, "n": 1, "now": 1})
-    record = type(new({}))("", made, {}, None, {"order": 1, "n": 1, "now": 1}, frozenset({"now"}))
-    await store(saver, claim("t-1", record))
+    changed = dict.fromkeys(made["channel_values"], 1)
+    await store(saver, claim("t-1", record(made, changed, transient=["now"])))
     saver.codec = ours
-    yield saver
+    return saver
 
 
 async def test_a_value_that_cannot_be_read_is_named_by_key_thread_and_checkpoint(
     written_by_others: Saver,
 ) -> None:
-    checkpoint_id = [each async for each in written_by_others.alist_threads()][0].head
+    (thread,) = [each async for each in written_by_others.alist_threads()]
 
     with pytest.raises(CodecError) as caught:
         await written_by_others.aget_tuple(config())
 
-    assert caught.value.place == ("state key 'order'", f"checkpoint {checkpoint_id!r}", "thread 't-1'")
+    assert caught.value.place == ("state key 'order'", f"checkpoint {thread.head!r}", "thread 't-1'")
     with pytest.raises(CodecError):
         [each async for each in written_by_others.alist(config())]
 

@@ -81,6 +81,22 @@ async def test_an_in_memory_database_cannot_come_from_an_engine() -> None:
     await engine.dispose()
 
 
+async def test_an_engine_of_another_driver_is_refused(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = create_async_engine(parse_url(postgres_url))
+    monkeypatch.setattr(engine.dialect, "driver", "psycopg_async")
+
+    with pytest.raises(ValueError) as caught:
+        SQLSaver(engine)
+
+    assert str(caught.value) == (
+        "SQLSaver needs an engine of asyncpg, not of psycopg_async; make one with "
+        "create_async_engine('postgresql+asyncpg://...')"
+    )
+    await engine.dispose()
+
+
 async def test_auto_migrate_makes_the_schema_on_opening(empty_url: str) -> None:
     async with SQLSaver.from_url(empty_url, auto_migrate=True) as saver:
         await put_chain(saver, 1)
@@ -141,15 +157,26 @@ async def test_a_schema_that_is_too_new_is_refused_with_the_way_out(saver_url: s
     await version_table(saver_url, "UPDATE everstep_alembic_version SET version_num = '9999'")
     place = shown(parse_url(saver_url))
 
+    complaints = []
     try:
-        with pytest.raises(SchemaOutOfDate) as caught:
-            await SQLSaver.from_url(saver_url).aget(config())
+        for work in (
+            SQLSaver.from_url(saver_url).aget(config()),
+            SQLSaver.from_url(saver_url).setup(),
+            SQLSaver.from_url(saver_url, auto_migrate=True).aget(config()),
+        ):
+            with pytest.raises(SchemaOutOfDate) as caught:
+                await work
+            complaints.append(str(caught.value))
     finally:
         await version_table(saver_url, "UPDATE everstep_alembic_version SET version_num = '0001'")
 
-    assert str(caught.value) == (
-        f"database {place} has schema 9999, this version of everstep knows only up to 0001; install the newer "
-        f"everstep, or with that one take the schema back: everstep db downgrade --revision 0001 --url {place}"
+    assert (
+        complaints
+        == [
+            f"database {place} has schema 9999, this version of everstep knows only up to 0001; install the newer "
+            f"everstep, or with that one take the schema back: everstep db downgrade --revision 0001 --url {place}"
+        ]
+        * 3
     )
 
 
@@ -180,7 +207,10 @@ async def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("not a database, but long enough to be taken for one" * 100)
 
-    for work in (SQLSaver.from_url(f"sqlite:///{path}").aget(config()), SQLSaver.from_url(f"sqlite:///{path}").setup()):
+    for work in (
+        SQLSaver.from_url(f"sqlite:///{path}").aget(config()),
+        SQLSaver.from_url(f"sqlite:///{path}").setup(),
+    ):
         with pytest.raises(DatabaseUnavailable) as caught:
             await work
         assert str(caught.value) == f"cannot use database sqlite:///{path}: file is not a database"
@@ -217,7 +247,10 @@ async def test_a_database_that_another_program_locked_away_is_reported(
 @pytest.mark.parametrize(
     ("url", "complaint"),
     [
-        ("mysql://host/db", "mysql://host/db is neither SQLite nor Postgres; use a sqlite:/// or postgresql:// URL"),
+        (
+            "mysql://host/db",
+            "mysql://host/db is neither SQLite nor Postgres; use a sqlite:/// or postgresql:// URL",
+        ),
         (
             "threads.db",
             "not a database URL; expected one such as sqlite:///threads.db or postgresql://user@host/name",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
@@ -18,7 +19,9 @@ Saver = AtomicSaver[Any]
 async def test_a_checkpoint_comes_back_as_it_was_put(saver: Saver) -> None:
     made = checkpoint({"n": 1, "items": ["a"]}, {"n": 1, "items": 1, "gone": 2})
 
-    at = await saver.aput(config(), made, {"source": "input", "step": -1, "parents": {}}, {"n": 1, "items": 1})
+    at = await saver.aput(
+        config(), made, {"source": "input", "step": -1, "parents": {}}, {"n": 1, "items": 1}
+    )
 
     found = await saver.aget_tuple(at)
     assert found is not None
@@ -161,7 +164,18 @@ async def test_versions_of_every_kind_come_back_as_they_were(saver: Saver, versi
 
 
 async def test_a_timestamp_of_any_form_comes_back_as_it_was(saver: Saver) -> None:
-    forms = ["2024-05-01T10:00:00+00:00", "2024-05-01T10:00:00.123456+00:00", "2024-05-01T12:00:00+02:00", "noon"]
+    forms = [
+        "2024-05-01T10:00:00+00:00",
+        "2024-05-01T10:00:00.123456+00:00",
+        "2024-05-01T10:00:00.000000+00:00",
+        "2024-05-01 10:00:00.123456+00:00",
+        "2024-05-01T10:00:00,123456+00:00",
+        "2024-05-01T10:00:00.123456-01:00",
+        "2024-05-01T10:00:00.12345a+00:00",
+        "2024-05-01T12:00:00+02:00",
+        "2024-05-01T12:00:00",
+        "noon",
+    ]
 
     for form in forms:
         made = empty_checkpoint()
@@ -209,7 +223,11 @@ async def test_a_special_write_replaces_an_earlier_one_of_the_same_task_and_kind
 
     found = await saver.aget_tuple(at)
     assert found is not None
-    assert found.pending_writes == [("task-1", channel, "new"), ("task-1", "a", 1), ("task-2", channel, "other task")]
+    assert found.pending_writes == [
+        ("task-1", channel, "new"),
+        ("task-1", "a", 1),
+        ("task-2", channel, "other task"),
+    ]
 
 
 async def test_special_writes_of_different_kinds_stand_side_by_side(saver: Saver) -> None:
@@ -274,15 +292,16 @@ async def test_names_that_no_database_key_holds_are_refused_by_name(
     made = checkpoint({name: 1}, {name: 1})
     (first,) = await put_chain(saver, 1)
 
-    for kind, attempt in {
-        "channel": lambda: saver.aput(config(), made, {}, {name: 1}),
-        "thread_id": lambda: saver.aput(config(name), empty_checkpoint(), {}, {}),
-        "checkpoint_ns": lambda: saver.aget_tuple(config(ns=name)),
-        "checkpoint_id": lambda: saver.aget_tuple(config(checkpoint_id=name)),
-        "task_id": lambda: saver.aput_writes(config(checkpoint_id=first), [("a", 1)], name),
-    }.items():
+    attempts: dict[str, Awaitable[object]] = {
+        "channel": saver.aput(config(), made, {}, {name: 1}),
+        "thread_id": saver.aput(config(name), empty_checkpoint(), {}, {}),
+        "checkpoint_ns": saver.aget_tuple(config(ns=name)),
+        "checkpoint_id": saver.aget_tuple(config(checkpoint_id=name)),
+        "task_id": saver.aput_writes(config(checkpoint_id=first), [("a", 1)], name),
+    }
+    for kind, attempt in attempts.items():
         with pytest.raises(ValueError) as caught:
-            await attempt()
+            await attempt
         assert str(caught.value) == f"{kind} {complaint}"
     assert await saver.aget_tuple(config(checkpoint_id=made["id"])) is None
 
@@ -298,7 +317,7 @@ async def test_nul_and_surrogates_are_allowed_in_values(saver: Saver) -> None:
 @pytest.mark.parametrize(
     ("value", "complaint"),
     [
-        (object(), "builtins.object is not JSON (at user.x, thread 't-1')"),
+        pytest.param(object(), "builtins.object is not JSON (at user.x, thread 't-1')", id="object"),
         (float("nan"), "nan is not JSON (at user.x, thread 't-1')"),
         (2**63, "9223372036854775808 does not fit into 64 bits (at user.x, thread 't-1')"),
         ({1: 2}, "key 1 is not a string (at user.x, thread 't-1')"),
@@ -307,7 +326,9 @@ async def test_nul_and_surrogates_are_allowed_in_values(saver: Saver) -> None:
     ],
     ids=str,
 )
-async def test_metadata_that_is_not_json_is_refused_by_place(saver: Saver, value: Any, complaint: str) -> None:
+async def test_metadata_that_is_not_json_is_refused_by_place(
+    saver: Saver, value: Any, complaint: str
+) -> None:
     with pytest.raises(CodecError) as caught:
         await saver.aput(config(), empty_checkpoint(), {"user": {"x": value}}, {})  # type: ignore[typeddict-unknown-key]
 

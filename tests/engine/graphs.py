@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import operator
 from collections.abc import Callable, Mapping
@@ -74,6 +75,11 @@ def says(name: str) -> tuple[str, Callable[..., Any]]:
 async def history(graph: CompiledStateGraph, config: Mapping[str, Any]) -> list[StateSnapshot]:
     """All snapshots of a thread, newest first."""
     return [snapshot async for snapshot in graph.aget_state_history(config)]
+
+
+def closing(stream: Any) -> contextlib.aclosing[Any]:
+    """Close a stream when the block is left, as a careful reader does."""
+    return contextlib.aclosing(stream)
 
 
 def notes_of(error: BaseException) -> list[str]:

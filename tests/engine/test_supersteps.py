@@ -230,9 +230,11 @@ async def test_a_list_of_commands_is_followed_in_order() -> None:
     assert (await builder.compile().ainvoke({"log": []}))["log"] == [1, 2, 3, "b"]
 
 
-async def test_a_command_as_input_begins_a_thread(saver: Any) -> None:
+async def test_a_command_as_input_of_a_new_thread_goes_there_beside_the_start(saver: Any) -> None:
     graph = chain(says("a"), says("b"), saver=saver)
-    assert await graph.ainvoke(Command(update={"log": ["in"]}, goto="b"), thread()) == {"log": ["in", "b"]}
+    assert await graph.ainvoke(Command(update={"log": ["in"]}), thread()) == {"log": ["in", "a", "b"]}
+    result = await graph.ainvoke(Command(update={"log": ["in"]}, goto="b"), thread("other"))
+    assert result == {"log": ["in", "b", "a", "b"]}
 
 
 async def test_a_command_as_input_continues_a_thread_at_the_node_it_names(saver: Any) -> None:

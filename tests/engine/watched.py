@@ -28,13 +28,18 @@ async def _nothing(number: int, commit: Any) -> None:
 
 
 class WatchedSaver(AtomicSaver[Any]):
-    """Counts the commits of a saver; calls `before` and `after` each with its number, from 1, and what it stores."""
+    """Counts the commits of a saver; calls `before` and `after` each with its number, from 1, and what it stores.
+
+    Attributes:
+        on_load: Called when a run has read the thread it is about to claim.
+    """
 
     def __init__(self, saver: AtomicSaver[Any], *, before: Hook = _nothing, after: Hook = _nothing) -> None:
         super().__init__(codec=saver.codec)
         self.saver = saver
         self.before = before
         self.after = after
+        self.on_load: Callable[[], Awaitable[Any]] | None = None
         self.commits = 0
         self.steps_pending = 0
         self.most_steps_pending = 0
@@ -57,7 +62,10 @@ class WatchedSaver(AtomicSaver[Any]):
             self.steps_pending -= is_step
 
     async def aload(self, config: Config) -> Loaded:
-        return await self.saver.aload(config)
+        loaded = await self.saver.aload(config)
+        if self.on_load is not None:
+            await self.on_load()
+        return loaded
 
     async def aget_tuple(self, config: Config) -> CheckpointTuple | None:
         return await self.saver.aget_tuple(config)

@@ -188,7 +188,7 @@ def test_a_root_key_may_have_a_reducer() -> None:
         (Annotated[int, AfterValidator(abs)], LastValue),
         (Annotated[int, int], LastValue),
     ],
-    ids=str,
+    ids=lambda value: str(value).partition(" at 0x")[0],
 )
 def test_an_annotation_chooses_the_channel(hint: Any, kind: type) -> None:
     channel = key_of("key", hint, "State").channel

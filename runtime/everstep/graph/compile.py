@@ -16,6 +16,7 @@ from everstep.channels.last_value import EphemeralValue, LastValueAfterFinish
 from everstep.constants import BRANCH_PREFIX, END, ROOT, START
 from everstep.errors import GraphBuildError
 from everstep.graph.branches import BranchWriter, Reading
+from everstep.graph.hints import called_graph
 from everstep.graph.inputs import InputCheck
 from everstep.graph.keys import JOIN_PREFIX
 from everstep.graph.schema import Schema, merge_schemas
@@ -90,7 +91,7 @@ class _Compiler:
             retry=self.spec.retry if node.retry is None else node.retry,
             timeout=self.spec.timeout if node.timeout is None else node.timeout,
             metadata=dict(node.metadata),
-            subgraph=node.subgraph,
+            subgraph=node.subgraph or called_graph(node.action.function),
         )
 
     def _update_writer(

@@ -8,11 +8,13 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from types import CodeType, NoneType, SimpleNamespace, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from everstep.graph.schema import is_schema_type
+from everstep.pregel.graph import Pregel
 from everstep.tasks.callable import input_parameter, type_hints
 from everstep.types import Command, Send
 
@@ -74,6 +76,20 @@ def route_targets(path: Any) -> Targets:
         return Targets(anywhere=True)
     names = tuple(dict.fromkeys(name for literals in found for name in literals or ()))
     return Targets(names, anywhere=Send in parts)
+
+
+def called_graph(target: Any) -> Pregel | None:
+    """The compiled graph that a function calls, as far as its code and closure name one."""
+    code = getattr(_function(target), "__code__", None)
+    if code is None:
+        return None
+    function = _function(target)
+    cells = zip(code.co_freevars, function.__closure__ or (), strict=False)
+    named = {name: function.__globals__.get(name) for name in code.co_names}
+    for name, cell in cells:
+        with suppress(ValueError):  # not filled yet: the function is defined before what it calls
+            named[name] = cell.cell_contents
+    return next((found for found in named.values() if isinstance(found, Pregel)), None)
 
 
 def hint_of(target: Any, name: str) -> Any:

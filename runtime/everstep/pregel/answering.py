@@ -100,6 +100,19 @@ def answer_again(value: Any, tasks: Sequence[Task], pending: Sequence[PendingWri
     return frozenset(given)
 
 
+def reopen(tasks: Sequence[Task], pending: Sequence[PendingWrite], answered: frozenset[str]) -> None:
+    """Let tasks of a subgraph run again whose questions are answered anew on a branch of the containing graph."""
+    asking = {
+        task_id
+        for task_id, channel, value in pending
+        if channel == INTERRUPT and any(question.id in answered for question in value)
+    }
+    for task in tasks:
+        if task.id in asking:
+            task.finished = task.stored = task.suspended = False
+            task.writes = []
+
+
 def _reopen(task: Task, answer: Answer) -> None:
     """Let a task run again with this answer and those that came before it."""
     earlier: dict[str, Answer] = {}

@@ -72,8 +72,14 @@ class CommitQueue:
             await self.store(prepared)
             return
         while self._behind and (len(self._behind) >= MAX_BEHIND or self._behind[0].done()):
-            await unbroken(self._behind[0])
-            _ = self._behind.popleft()
+            oldest = self._behind[0]
+            try:
+                await unbroken(oldest)
+            except asyncio.CancelledError:
+                _ = self.behind(prepared)  # the step is taken: it is stored although the run ends here
+                raise
+            if self._behind and self._behind[0] is oldest:  # a subgraph beside this one may have taken it
+                _ = self._behind.popleft()
         self._behind.append(self.behind(prepared))
 
     async def now(self, commit: Commit) -> None:
@@ -97,11 +103,15 @@ class CommitQueue:
 
     async def drain(self) -> None:
         """Wait until everything handed over is stored."""
-        last, self._last = self._last, None
-        self._behind.clear()
+        last = self._last
         if last is not None:
             # Commits follow each other, and a failed one fails those behind it: the last stands for all.
-            await unbroken(last)
+            try:
+                await unbroken(last)
+            finally:
+                if self._last is last:
+                    self._last = None
+                    self._behind.clear()
         error, self._error = self._error, None
         if error is not None:
             raise error

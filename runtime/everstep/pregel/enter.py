@@ -13,7 +13,7 @@ from typing import Any
 from everstep.channels.snapshot import Channels
 from everstep.constants import INPUT, START
 from everstep.errors import ConfigError
-from everstep.pregel.answering import accepted_writes, answer_again, bind_or_refuse, kept_writes
+from everstep.pregel.answering import accepted_writes, answer_again, bind_or_refuse, kept_writes, reopen
 from everstep.pregel.checkpoints import Lineage, make_checkpoint, origin_of
 from everstep.pregel.commits import CommitQueue
 from everstep.pregel.entry import (
@@ -225,6 +225,8 @@ async def _start_resumed(request: RunRequest, loaded: Loaded, saved: CheckpointT
         apply_writes(graph, start.channels, [RunWrites(INPUT, sent)])
         writes.append(TaskWrites(request.config.checkpoint_ns, start.checkpoint_id, run_writes_id(pending), sent))
     start.tasks = plan(graph, start.channels, start.at)
+    if not start.tasks and request.parent is None and resume.answer is MISSING:
+        await _settle(request, start, loaded)
     if any(task.name == START for task in start.tasks):
         start.at = replace(start.at, stop=start.at.stop + 1)  # the start is no superstep that counts
     restore_tasks(start.tasks, pending, start.scope.answers)
@@ -233,6 +235,8 @@ async def _start_resumed(request: RunRequest, loaded: Loaded, saved: CheckpointT
     reask = resume.answer is MISSING if request.parent is None else request.parent.run.nesting.reask
     answered = request.parent.run.nesting.answered if request.parent is not None else frozenset()
     start.scope.nesting = replace(start.scope.nesting, may_continue=True, reask=reask, answered=answered)
+    if answered:
+        reopen(start.tasks, pending, answered)
     if reask:
         ask_again(start.tasks)
     elif request.parent is None:
@@ -246,6 +250,14 @@ async def _start_resumed(request: RunRequest, loaded: Loaded, saved: CheckpointT
     else:
         start.journal = None  # nothing will happen that would have to be stored
     return start
+
+
+async def _settle(request: RunRequest, start: Start, loaded: Loaded) -> None:
+    """Tell that a thread with nothing left to do is done, if its last run could not."""
+    if loaded.thread is not None and loaded.thread.status not in ("done", "interrupted"):
+        await _claim(request, start, loaded, None)
+        assert start.journal is not None
+        await start.journal.leave("done")
 
 
 async def _claim(

@@ -7,7 +7,7 @@ requests; running them is the loop's business.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
@@ -19,7 +19,7 @@ from everstep.pregel.commits import shielded
 from everstep.pregel.loop import execute
 from everstep.pregel.request import NodeNames, RunRequest
 from everstep.pregel.state import get_history, get_state, update_state
-from everstep.pregel.subgraphs import Persistence, calling_attempt, nested_request, waiting_for_subgraph
+from everstep.pregel.subgraphs import Persistence, calling_attempt, nested_request, node_names, waiting_for_subgraph
 from everstep.stream.buffer import Event, Outlet
 from everstep.types import Durability, StateSnapshot, StateUpdate, StreamMode
 from everstep_savers.base import AtomicSaver
@@ -131,7 +131,7 @@ class Pregel:
         stream_mode: Modes | None = None,
         subgraphs: bool = False,
         **options: Any,
-    ) -> AsyncIterator[Any]:
+    ) -> AsyncGenerator[Any, None]:
         """Run the graph and yield what happens; leaving the iterator early ends the run.
 
         Args:
@@ -158,10 +158,15 @@ class Pregel:
                 run.cancel()
                 await shielded(_ended(run), _CLOSE_DEADLINE)
 
-    async def aget_state(self, config: Mapping[str, Any]) -> StateSnapshot:
-        """The thread's head, or the checkpoint the config names, as a snapshot."""
+    async def aget_state(self, config: Mapping[str, Any], *, subgraphs: bool = False) -> StateSnapshot:
+        """The thread's head, or the checkpoint the config names, as a snapshot.
+
+        Args:
+            config: With the `checkpoint_ns` of a subgraph's task it is the subgraph's state that is shown.
+            subgraphs: Show the snapshots of subgraphs as the `state` of their tasks, not only their configs.
+        """
         parsed = self._thread_config(config)
-        return await get_state(self.blueprint, self._require_saver(), parsed)
+        return await get_state(self._blueprint_at(parsed), self._require_saver(), parsed, subgraphs=subgraphs)
 
     async def aget_state_history(
         self,
@@ -170,7 +175,7 @@ class Pregel:
         filter: dict[str, Any] | None = None,
         before: Mapping[str, Any] | None = None,
         limit: int | None = None,
-    ) -> AsyncIterator[StateSnapshot]:
+    ) -> AsyncGenerator[StateSnapshot, None]:
         """The thread's checkpoints as snapshots, newest first.
 
         Args:
@@ -178,10 +183,11 @@ class Pregel:
             before: A config; only checkpoints older than the one it names.
             limit: At most this many.
         """
+        parsed = self._thread_config(config)
         history = get_history(
-            self.blueprint,
+            self._blueprint_at(parsed),
             self._require_saver(),
-            self._thread_config(config),
+            parsed,
             filter=filter,
             before=before,
             limit=limit,
@@ -204,7 +210,8 @@ class Pregel:
         """Write several updates, each with a checkpoint of its own, in one transaction."""
         if not updates:
             raise ConfigError("no updates were given; pass at least one StateUpdate")
-        return await update_state(self.blueprint, self._require_saver(), self._thread_config(config), updates)
+        parsed = self._thread_config(config)
+        return await update_state(self._blueprint_at(parsed), self._require_saver(), parsed, updates)
 
     def invoke(self, input: Any, config: Mapping[str, Any] | None = None, **options: Any) -> Any:
         """`ainvoke` for plain scripts."""
@@ -214,9 +221,9 @@ class Pregel:
         """`astream` for plain scripts."""
         return iterate_blocking(lambda: self.astream(input, config, **options), "stream")
 
-    def get_state(self, config: Mapping[str, Any]) -> StateSnapshot:
+    def get_state(self, config: Mapping[str, Any], *, subgraphs: bool = False) -> StateSnapshot:
         """`aget_state` for plain scripts."""
-        return run_blocking(lambda: self.aget_state(config), "get_state")
+        return run_blocking(lambda: self.aget_state(config, subgraphs=subgraphs), "get_state")
 
     def get_state_history(self, config: Mapping[str, Any], **options: Any) -> Iterator[StateSnapshot]:
         """`aget_state_history` for plain scripts."""
@@ -297,6 +304,19 @@ class Pregel:
                 "the graph has no saver, so there is no thread to read or update; compile it with checkpointer="
             )
         return self._saver
+
+    def _blueprint_at(self, config: RunConfig) -> Blueprint:
+        """The graph whose checkpoints are in the config's namespace: this one or one of its subgraphs."""
+        found = self.blueprint
+        for name in node_names(config.checkpoint_ns):
+            node = found.nodes.get(name)
+            if node is None or node.subgraph is None:
+                raise ConfigError(
+                    f"checkpoint_ns {config.checkpoint_ns!r} leads to node {name!r} of {found.name!r}, which runs no "
+                    f"subgraph that is known; pass the config that a snapshot's task has as its state"
+                )
+            found = node.subgraph.blueprint
+        return found
 
     def _thread_config(self, config: Mapping[str, Any]) -> RunConfig:
         parsed = parse_config(config, self.config)

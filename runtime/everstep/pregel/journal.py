@@ -85,10 +85,13 @@ class Journal:
             self.checkpoint_id = checkpoint.checkpoint["id"]
             return
         told = status if self.is_root else None
-        self.checkpoint_id = checkpoint.checkpoint["id"]
-        writes = (self._stop_mark(),) if status == "interrupted" else ()
+        checkpoint_id = checkpoint.checkpoint["id"]
+        writes = (self._stop_mark(checkpoint_id),) if status == "interrupted" else ()
         commit = Commit(self.queue.thread_id, None, self.queue.token, told, None, (checkpoint,), writes)
         prepared = self._prepare(commit, tasks)
+        self.checkpoint_id = checkpoint_id
+        for task in tasks:
+            task.stored = True  # from here on: whatever ends the run, the commit is not taken back
         await self.queue.step(prepared)
         self.status = status
 
@@ -118,9 +121,12 @@ class Journal:
             return
         writes = [found for task in tasks if not task.stored and (found := self._final_writes(task)) is not None]
         if at_breakpoint:
-            writes.append(self._stop_mark())
+            writes.append(self._stop_mark(self.checkpoint_id))
         if status in ("failed", "cancelled"):
-            writes = [one for one in writes if self._can_be_kept(one)]
+            writes = [one for one in writes if self._can_be_kept(writes=[one])]
+            if self._held is not None and not self._can_be_kept(checkpoints=[self._held]):
+                # What the run did cannot be stored; its input is, and it can be run again from there.
+                self._held, writes = None, []
         await self._store_end(status, error, writes, tasks)
         self._held, self.status = None, status
 
@@ -146,10 +152,10 @@ class Journal:
         commit = Commit(queue.thread_id, None, queue.token, told, error if told else None, checkpoints, writes)
         await queue.store(self._prepare(commit, tasks))
 
-    def _can_be_kept(self, writes: TaskWrites) -> bool:
+    def _can_be_kept(self, **parts: Any) -> bool:
         """Can the codec keep them? A run that failed because it cannot must still be able to say so."""
         try:
-            self.queue.saver.prepare(Commit(self.queue.thread_id, token=self.queue.token, writes=[writes]))
+            self.queue.saver.prepare(Commit(self.queue.thread_id, token=self.queue.token, **parts))
         except CodecError:
             return False
         return True
@@ -187,9 +193,9 @@ class Journal:
             return self._writes_of(task, [(ERROR, task.error)])
         return None
 
-    def _stop_mark(self) -> TaskWrites:
+    def _stop_mark(self, checkpoint_id: str) -> TaskWrites:
         """Says that the thread has stopped here: a resumed run must not stop at once again."""
-        return TaskWrites(self.checkpoint_ns, self.checkpoint_id, NULL_TASK_ID, [(INTERRUPT, [])])
+        return TaskWrites(self.checkpoint_ns, checkpoint_id, NULL_TASK_ID, [(INTERRUPT, [])])
 
     def _writes_of(self, task: Task, writes: Sequence[tuple[str, Any]]) -> TaskWrites:
         return TaskWrites(self.checkpoint_ns, self.checkpoint_id, task.id, writes, task.path_text, task.name)

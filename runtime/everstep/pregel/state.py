@@ -17,6 +17,7 @@ from everstep.pregel.checkpoints import Lineage, make_checkpoint, origin_of
 from everstep.pregel.entry import RunWrites, apply_run_writes, restore_tasks
 from everstep.pregel.io import output_of, update_of
 from everstep.pregel.plan import At, plan
+from everstep.pregel.subgraphs import stable_namespace
 from everstep.pregel.update import apply_writes
 from everstep.tasks.attempt import write_result
 from everstep.tasks.current import Attempt, RunScope
@@ -29,6 +30,7 @@ from everstep_savers.checkpoint import (
     Commit,
     Loaded,
     NewCheckpoint,
+    PendingWrite,
     TaskWrites,
     copy_checkpoint,
 )
@@ -36,24 +38,26 @@ from everstep_savers.ids import new_checkpoint_id
 
 
 def snapshot(
-    graph: Blueprint, config: RunConfig, saved: CheckpointTuple | None, *, is_head: bool = True
+    graph: Blueprint,
+    config: RunConfig,
+    saved: CheckpointTuple | None,
+    *,
+    is_head: bool = True,
+    states: Mapping[str, Any] | None = None,
 ) -> StateSnapshot:
     """What a checkpoint shows.
 
-    At the head, results of finished tasks whose siblings have not finished count as applied; in history they
-    stand with their tasks.
+    Args:
+        is_head: Results of finished tasks whose siblings have not finished count as applied; in history they
+            stand with their tasks.
+        states: Task id -> what `PregelTask.state` shows; the config of the task's subgraph by default.
     """
     if saved is None:
         named = config.saved(config.checkpoint_id) if config.thread_id is not None else {"configurable": {}}
         return StateSnapshot({}, (), named, None, None, None, (), ())
-    channels = Channels(graph.channels, saved.checkpoint)
-    step = saved.metadata.get("step", -1) + 1
-    pending = list(saved.pending_writes or ())
-    apply_run_writes(graph, channels, pending)
-    ns = saved.config["configurable"].get("checkpoint_ns", "")
-    tasks = plan(graph, channels, At(origin_of(saved.checkpoint["id"], saved.metadata), ns, step, step))
-    restore_tasks(tasks, pending)
-    shown = tuple(_shown(graph, task, pending) for task in tasks)
+    channels, tasks = restore(graph, saved)
+    pending = saved.pending_writes or ()
+    shown = tuple(_shown(graph, config, task, pending, states or {}) for task in tasks)
     if is_head and (finished := [task for task in tasks if task.finished]):
         with contextlib.suppress(InvalidUpdateError):  # results that do not fit together show with their tasks
             apply_writes(graph, channels, finished)
@@ -69,7 +73,21 @@ def snapshot(
     )
 
 
-def _shown(graph: Blueprint, task: Task, pending: Sequence[tuple[str, str, Any]]) -> PregelTask:
+def restore(graph: Blueprint, saved: CheckpointTuple) -> tuple[Channels, list[Task]]:
+    """The channels of a checkpoint, and its tasks with what is stored of them."""
+    channels = Channels(graph.channels, saved.checkpoint)
+    step = saved.metadata.get("step", -1) + 1
+    pending = list(saved.pending_writes or ())
+    apply_run_writes(graph, channels, pending)
+    ns = saved.config["configurable"].get("checkpoint_ns", "")
+    tasks = plan(graph, channels, At(origin_of(saved.checkpoint["id"], saved.metadata), ns, step, step))
+    restore_tasks(tasks, pending)
+    return channels, tasks
+
+
+def _shown(
+    graph: Blueprint, config: RunConfig, task: Task, pending: Sequence[PendingWrite], states: Mapping[str, Any]
+) -> PregelTask:
     error = next((value for task_id, key, value in pending if task_id == task.id and key == ERROR), None)
     asked = next((value for task_id, key, value in pending if task_id == task.id and key == INTERRUPT), ())
     result: Any = None
@@ -78,18 +96,56 @@ def _shown(graph: Blueprint, task: Task, pending: Sequence[tuple[str, str, Any]]
         if result is None and not isinstance(graph.stream_channels, str):
             result = {}
     questions: tuple[Interrupt, ...] = tuple(asked) if task.finished else tuple(task.questions)
-    return PregelTask(task.id, task.name, task.path, None if task.finished else error, questions, None, result)
+    state = states.get(task.id)
+    if state is None and task.node.subgraph is not None:
+        state = config.saved(checkpoint_ns=subgraph_namespace(task))
+    return PregelTask(task.id, task.name, task.path, None if task.finished else error, questions, state, result)
 
 
-async def get_state(graph: Blueprint, saver: AtomicSaver[Any], config: RunConfig) -> StateSnapshot:
+def subgraph_namespace(task: Task) -> str:
+    """Where the checkpoints of the subgraph are that the task's node runs."""
+    is_stateful = task.node.subgraph.options.checkpointer is True
+    return stable_namespace(task.ns) if is_stateful else task.ns
+
+
+async def get_state(
+    graph: Blueprint, saver: AtomicSaver[Any], config: RunConfig, *, subgraphs: bool = False
+) -> StateSnapshot:
     """The thread's head, or the checkpoint that `config` names."""
+    saved, is_head = await _find(saver, config)
+    states = await _subgraph_states(graph, saver, config, saved) if subgraphs and saved is not None else {}
+    return snapshot(graph, config, saved, is_head=is_head, states=states)
+
+
+async def _find(saver: AtomicSaver[Any], config: RunConfig) -> tuple[CheckpointTuple | None, bool]:
+    """The checkpoint, and whether it is the head."""
     head = await saver.aget_tuple(config.saved())
     if config.checkpoint_id is None or (head is not None and head.checkpoint["id"] == config.checkpoint_id):
-        return snapshot(graph, config, head)
+        return head, True
     # Only a listing shows the results of a step that has been taken.
     async for saved in saver.alist(config.saved(config.checkpoint_id), limit=1):
-        return snapshot(graph, config, saved, is_head=False)
-    return snapshot(graph, config, None)
+        return saved, False
+    return None, False
+
+
+async def _subgraph_states(
+    graph: Blueprint, saver: AtomicSaver[Any], config: RunConfig, saved: CheckpointTuple
+) -> dict[str, StateSnapshot]:
+    """The snapshots of the subgraphs of a checkpoint's tasks, by task id."""
+    _, tasks = restore(graph, saved)
+    own = {saved.checkpoint["id"], origin_of(saved.checkpoint["id"], saved.metadata)}
+    found = {}
+    for task in tasks:
+        if task.node.subgraph is None:
+            continue
+        inner: Blueprint = task.node.subgraph.blueprint
+        inner_config = replace(config, checkpoint_ns=subgraph_namespace(task), checkpoint_id=None)
+        async for state in saver.alist(inner_config.saved()):
+            if state.metadata.get("parents", {}).get(config.checkpoint_ns) in own:
+                states = await _subgraph_states(inner, saver, inner_config, state)
+                found[task.id] = snapshot(inner, inner_config, state, states=states)
+                break
+    return found
 
 
 async def get_history(
@@ -149,9 +205,9 @@ class _Editor:
         saved = loaded.saved
         self.parent_id = saved.checkpoint["id"] if saved else None
         self.step = saved.metadata.get("step", -1) + 1 if saved else -1
-        self.lineage = Lineage(
-            config.checkpoint_ns, config.metadata, saver.wants_whole, self.thread.head if self.thread else None
-        )
+        head = self.thread.head if self.thread and not config.checkpoint_ns else None
+        parents = saved.metadata.get("parents", {}) if saved else {}
+        self.lineage = Lineage(config.checkpoint_ns, config.metadata, saver.wants_whole, head, parents)
         self.made: list[NewCheckpoint] = []
         self.saved = saved
         self.writes: list[TaskWrites] = []
@@ -188,7 +244,7 @@ class _Editor:
         Questions of subgraphs are left behind: the subgraph begins anew.
         """
         if self.waiting is None:
-            self.waiting = _waiting_tasks(self.graph, self.saved, self.config.checkpoint_ns)
+            self.waiting = _waiting_tasks(self.graph, self.saved)
         if not self.waiting or self.saved is None:
             return
         origin = origin_of(self.saved.checkpoint["id"], self.saved.metadata)
@@ -218,13 +274,11 @@ class _Editor:
         return self.config.saved(self.parent_id)
 
 
-def _waiting_tasks(graph: Blueprint, saved: CheckpointTuple | None, ns: str) -> list[Task]:
+def _waiting_tasks(graph: Blueprint, saved: CheckpointTuple | None) -> list[Task]:
     """The tasks that are suspended by questions of their own at this checkpoint."""
     if saved is None or not any(channel == INTERRUPT for _, channel, _ in saved.pending_writes or ()):
         return []
-    channels = Channels(graph.channels, saved.checkpoint)
-    tasks = plan(graph, channels, At(origin_of(saved.checkpoint["id"], saved.metadata), ns, 0, 0))
-    restore_tasks(tasks, saved.pending_writes or ())
+    _, tasks = restore(graph, saved)
     return [task for task in tasks if task.questions and _asks_itself(task)]
 
 

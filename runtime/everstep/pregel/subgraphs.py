@@ -68,6 +68,12 @@ def stable_namespace(checkpoint_ns: str) -> str:
     return NS_SEP.join(level.split(NS_END)[0] for level in checkpoint_ns.split(NS_SEP))
 
 
+def node_names(checkpoint_ns: str) -> list[str]:
+    """The nodes that lead to a namespace, outermost first; numbers of repeated calls are left out."""
+    levels = checkpoint_ns.split(NS_SEP) if checkpoint_ns else []
+    return [level.split(NS_END)[0] for level in levels if not level.isdigit()]
+
+
 def _nested_config(own: RunConfig, parent: RunConfig, checkpoint_ns: str) -> RunConfig:
     metadata = {key: value for key, value in own.metadata.items() if not key.startswith("everstep_")}
     return replace(
@@ -101,6 +107,8 @@ async def load_nested(request: RunRequest, attempt: Attempt) -> tuple[Loaded, En
         return loaded, fresh
     found = await _belonging(request, attempt, loaded.saved)
     if found is not None:
+        if found is not loaded.saved:  # a listing shows results of the old line, which do not count here
+            found = await request.saver.aget_tuple(found.config)
         return replace(loaded, saved=found), Resume()
     return (loaded if request.is_stateful else replace(loaded, saved=None)), fresh
 

@@ -27,7 +27,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from everstep_savers.sql.database import parse_url, root_cause, unavailable
+from everstep_savers.sql.database import check_revision, parse_url, root_cause, unavailable
 from everstep_savers.sql.schema import SCHEMA_REVISION, VERSION_TABLE, is_ours, metadata
 from everstep_savers.sql.statements import revision_query
 
@@ -51,9 +51,13 @@ async def upgrade(target: URL | str | AsyncEngine, revision: str = "head") -> No
 
     Raises:
         DatabaseUnavailable: It cannot be reached.
+        SchemaOutOfDate: It is at a revision that this package does not know.
         LookupError: There is no such revision.
     """
-    if revision == "head" and await current(target) == SCHEMA_REVISION:
+    found = await current(target)
+    if found is not None and found > SCHEMA_REVISION:
+        check_revision(found, _url_of(target))
+    if revision == "head" and found == SCHEMA_REVISION:
         return
     await run_locked(target, lambda connection: _upgrade(connection, revision))
 
@@ -95,10 +99,14 @@ def alembic_config(connection: Connection) -> Config:
     return config
 
 
+def _url_of(target: URL | str | AsyncEngine) -> URL:
+    return target.url if isinstance(target, AsyncEngine) else parse_url(target)
+
+
 async def _run(
     target: URL | str | AsyncEngine, work: Callable[[Connection], T], *, is_writing: bool = False
 ) -> T:
-    url = target.url if isinstance(target, AsyncEngine) else parse_url(target)
+    url = _url_of(target)
     try:
         if url.get_backend_name() == "sqlite":
             return await asyncio.to_thread(_run_on_sqlite, url, work, is_writing=is_writing)

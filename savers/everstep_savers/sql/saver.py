@@ -288,6 +288,11 @@ def _database_of(url: URL, engine: AsyncEngine | None = None, *, synchronous: st
                 "an in-memory database cannot be shared with an engine; use SQLSaver.from_url('sqlite:///:memory:')"
             )
         return database
+    if engine is not None and engine.dialect.driver != "asyncpg":
+        raise ValueError(
+            f"SQLSaver needs an engine of asyncpg, not of {engine.dialect.driver}; make one with "
+            "create_async_engine('postgresql+asyncpg://...')"
+        )
     # asyncpg loads only for Postgres.
     from everstep_savers.sql.postgres import PostgresDatabase
 

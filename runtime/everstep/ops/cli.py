@@ -1,0 +1,138 @@
+"""The command `everstep`: an argument parser, and one function for each command.
+
+A command returns what it has to say, as text for people and as data for scripts (``--json``), with an exit
+code: 0 when all is well, 1 when it is not, 2 when the command line cannot be understood. What can be expected
+to go wrong is a sentence on standard error, never a traceback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from everstep_savers.errors import PersistenceError, SchemaOutOfDate
+from everstep_savers.sql import migrate
+from everstep_savers.sql.database import check_revision, parse_url, shown
+from everstep_savers.sql.schema import SCHEMA_REVISION
+
+URL_VARIABLE = "EVERSTEP_DATABASE_URL"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a command has to say."""
+
+    text: str
+    data: dict[str, Any] = field(default_factory=dict)
+    exit_code: int = 0
+
+
+Command = Callable[[argparse.Namespace], Coroutine[Any, Any, Report]]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line; the exit code."""
+    options = _parser().parse_args(arguments)
+    command: Command = options.command
+    try:
+        report = asyncio.run(command(options))
+    except (PersistenceError, ValueError, LookupError) as error:
+        report = Report(str(error), {"error": str(error)}, 1)
+    if options.json:
+        print(json.dumps(report.data))
+    else:
+        print(report.text, file=sys.stderr if report.exit_code else sys.stdout)
+    return report.exit_code
+
+
+async def db_upgrade(options: argparse.Namespace) -> Report:
+    """Bring the schema to a revision."""
+    before = await migrate.current(options.url)
+    await migrate.upgrade(options.url, options.revision)
+    return _moved(options.url, before, await migrate.current(options.url))
+
+
+async def db_downgrade(options: argparse.Namespace) -> Report:
+    """Take the schema back to an older revision."""
+    before = await migrate.current(options.url)
+    await migrate.downgrade(options.url, options.revision)
+    return _moved(options.url, before, await migrate.current(options.url))
+
+
+async def db_current(options: argparse.Namespace) -> Report:
+    """Say which revision the schema has."""
+    revision = await migrate.current(options.url)
+    place = shown(parse_url(options.url))
+    data = {"url": place, "revision": revision, "newest": SCHEMA_REVISION}
+    return Report(f"{place}: {_named(revision)}, newest is {SCHEMA_REVISION}", data)
+
+
+async def db_check(options: argparse.Namespace) -> Report:
+    """Compare the database with what this version needs."""
+    url = parse_url(options.url)
+    revision = await migrate.current(url)
+    data: dict[str, Any] = {"url": shown(url), "revision": revision, "newest": SCHEMA_REVISION}
+    try:
+        check_revision(revision, url)
+    except SchemaOutOfDate as error:
+        return Report(str(error), {**data, "ok": False, "error": str(error)}, 1)
+    differences = await migrate.differences(url)
+    data |= {"ok": not differences, "differences": differences}
+    if differences:
+        listed = "".join(f"\n  {each}" for each in differences)
+        return Report(f"{shown(url)}: at {revision}, but not as its revision made it:{listed}", data, 1)
+    return Report(f"{shown(url)}: at {revision}, as this version needs it", data)
+
+
+def _moved(url: str, before: str | None, after: str | None) -> Report:
+    place = shown(parse_url(url))
+    data = {"url": place, "before": before, "revision": after}
+    if before == after:
+        return Report(f"{place}: at {_named(after)} already", data)
+    return Report(f"{place}: from {_named(before)} to {_named(after)}", data)
+
+
+def _named(revision: str | None) -> str:
+    return revision or "no schema"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="everstep", description="Operate a database of durable graphs.")
+    groups = parser.add_subparsers(required=True, metavar="COMMAND")
+    db = groups.add_parser("db", help="the database's schema")
+    commands = db.add_subparsers(required=True, metavar="COMMAND")
+    _add(commands, "upgrade", db_upgrade, revision="head")
+    _add(commands, "downgrade", db_downgrade, revision="")
+    _add(commands, "current", db_current)
+    _add(commands, "check", db_check)
+    return parser
+
+
+def _add(commands: Any, name: str, command: Command, *, revision: str | None = None) -> None:
+    parser = commands.add_parser(name, help=command.__doc__, description=command.__doc__)
+    default = os.environ.get(URL_VARIABLE)
+    parser.add_argument(
+        "--url",
+        default=default,
+        required=default is None,
+        help=f"such as sqlite:///threads.db or postgresql://host/name; {URL_VARIABLE} if left out",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
+    if revision is not None:
+        parser.add_argument(
+            "--revision",
+            default=revision or None,
+            required=not revision,
+            help='a revision such as 0001, or "base" for none',
+        )
+    parser.set_defaults(command=command)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

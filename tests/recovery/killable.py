@@ -1,0 +1,202 @@
+"""Graphs whose process may be killed at any of their store calls, and the ledger that tells what they did.
+
+A ledger is a file that outlives the processes that append to it: a line ``ran <node>`` for each side effect and a
+line ``kept <node>`` once the store has acknowledged the node's result. Nothing here knows who kills whom, or why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+from everstep.constants import START
+from everstep.context import interrupt
+from everstep.graph.builder import StateGraph
+from everstep.graph.compiled import CompiledStateGraph
+from everstep.types import Command
+from everstep_savers.base import Config
+from everstep_savers.checkpoint import Commit, Loaded
+from everstep_savers.sql.saver import SQLSaver
+
+
+class Entries(TypedDict, total=False):
+    entries: Annotated[list[Any], operator.add]
+    tag: str
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What happened, in order, in all processes."""
+
+    path: Path
+
+    def add(self, line: str) -> None:
+        # One write to a file opened for appending: lines of several processes do not mix.
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        try:
+            os.write(descriptor, f"{line}\n".encode())
+        finally:
+            os.close(descriptor)
+
+    def lines(self) -> list[str]:
+        return self.path.read_text().splitlines() if self.path.exists() else []
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a process is to do, and where it dies.
+
+    Attributes:
+        point: ``"before 3"``, ``"after 3"``: at the third commit; ``"in s2"``: in that node, between its side effect
+            and its result; ``""``: nowhere.
+        slow_results: Seconds by which commits of results alone are delayed.
+        slow_steps: Seconds by which commits of checkpoints are delayed, but for the claim.
+        meet: Tags of the runs that must all have read the thread before one of them claims it.
+        pipe: A named pipe; in node s1 the process writes its id there and stops until it is continued.
+    """
+
+    url: str
+    ledger: str
+    graph: str = "chain"
+    thread: str = "t"
+    tag: str = ""
+    point: str = ""
+    durability: str = "async"
+    slow_results: float = 0.0
+    slow_steps: float = 0.0
+    meet: tuple[str, ...] = ()
+    pipe: str = ""
+
+    def config(self) -> dict[str, Any]:
+        """The config of the plan's thread."""
+        return {"configurable": {"thread_id": self.thread}}
+
+
+class Life:
+    """One process at work: what its nodes do, and what its store has kept."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.ledger = Ledger(Path(plan.ledger))
+        self.commits = 0
+        self.quick_ran = False
+        # A result is on its way to the store ("slow_results"), or there, while a sibling still runs.
+        self.result_handed_over = asyncio.Event()
+
+    def pass_by(self, point: str) -> None:
+        """Die as by kill -9, if this is where the plan says so."""
+        if point == self.plan.point:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def work(self, name: str) -> None:
+        """The side effect of a node."""
+        self.ledger.add(f"ran {name}")
+        self.pass_by(f"in {name}")
+        if self.plan.pipe and name == "s1":
+            Path(self.plan.pipe).write_text(str(os.getpid()))
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    def node(self, name: str) -> tuple[str, Callable[..., Any]]:
+        async def run(state: Entries) -> dict[str, Any]:
+            self.work(name)
+            return {"entries": [self.plan.tag + name]}
+
+        return name, run
+
+    async def quick(self, state: Entries) -> dict[str, Any]:
+        self.quick_ran = True
+        self.work("quick")
+        return {"entries": ["quick"]}
+
+    async def slow(self, state: Entries) -> dict[str, Any]:
+        """A node that ends after its quick sibling's result was handed over to be stored."""
+        self.work("slow")
+        if self.quick_ran:
+            await self.result_handed_over.wait()
+        return {"entries": ["slow"]}
+
+    async def ask(self, state: Entries) -> dict[str, Any]:
+        answer = interrupt("what?")
+        self.work("ask")
+        return {"entries": [answer]}
+
+    def graph(self, saver: Any) -> CompiledStateGraph:
+        """The plan's graph."""
+        builder = StateGraph(Entries).add_node(*self.node("s1")).add_node(*self.node("s3")).add_edge(START, "s1")
+        if self.plan.graph == "chain":
+            builder.add_node(*self.node("s2")).add_edge("s1", "s2").add_edge("s2", "s3")
+        elif self.plan.graph == "asking":
+            builder.add_node(self.ask).add_edge("s1", "ask").add_edge("ask", "s3")
+        else:
+            builder.add_node(self.quick).add_node(self.slow).add_edge("s1", "quick").add_edge("s1", "slow")
+            builder.add_edge(["quick", "slow"], "s3")
+        return builder.compile(saver)
+
+
+class MortalSaver(SQLSaver):
+    """Delays commits and dies at one of them, as its plan says, and tells the ledger what was stored."""
+
+    life: Life
+
+    def prepare(self, commit: Commit) -> Any:
+        results = [*commit.writes, *(writes for new in commit.checkpoints for writes in new.results)]
+        done = [writes.node for writes in results if any(not key.startswith("__") for key, _ in writes.writes)]
+        return super().prepare(commit), done, bool(commit.checkpoints)
+
+    async def acommit(self, prepared: Any) -> int:
+        life, (encoded, done, is_step) = self.life, prepared
+        life.commits += 1
+        number = life.commits
+        if done and not is_step and life.plan.slow_results:
+            life.result_handed_over.set()
+        if number > 1:
+            await asyncio.sleep(life.plan.slow_steps if is_step else life.plan.slow_results)
+        life.pass_by(f"before {number}")
+        token = await super().acommit(encoded)
+        for node in done:
+            life.ledger.add(f"kept {node}")
+        life.pass_by(f"after {number}")
+        if done and not is_step:
+            life.result_handed_over.set()
+        return token
+
+    async def aload(self, config: Config) -> Loaded:
+        loaded = await super().aload(config)
+        plan = self.life.plan
+        Path(f"{plan.ledger}.{plan.tag}").touch()
+        while not all(Path(f"{plan.ledger}.{tag}").exists() for tag in plan.meet):
+            await asyncio.sleep(0.001)  # another process will come
+        return loaded
+
+
+async def live(plan: Plan, use: Callable[[CompiledStateGraph], Awaitable[Any]]) -> Any:
+    """Open the plan's database, make its graph, and use it."""
+    async with MortalSaver.from_url(plan.url) as saver:
+        saver.life = Life(plan)
+        return await use(saver.life.graph(saver))
+
+
+async def start(plan: Plan) -> Any:
+    """Begin a run."""
+    given = {"entries": [], "tag": plan.tag}
+    return await live(plan, lambda graph: graph.ainvoke(given, plan.config(), durability=plan.durability))
+
+
+async def resume(plan: Plan) -> Any:
+    """Continue a thread."""
+    return await live(plan, lambda graph: graph.ainvoke(None, plan.config(), durability=plan.durability))
+
+
+async def answer(plan: Plan) -> Any:
+    """Answer the open question of a thread."""
+    command: Command[Any] = Command(resume="answer")
+    return await live(plan, lambda graph: graph.ainvoke(command, plan.config(), durability=plan.durability))
+
+
+DEEDS: dict[str, Callable[[Plan], Awaitable[Any]]] = {"start": start, "resume": resume, "answer": answer}

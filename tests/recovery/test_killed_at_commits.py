@@ -1,0 +1,163 @@
+"""kill -9 at every store call: the run is found, goes on, and nothing that was acknowledged runs again."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everstep.errors import EmptyInputError
+from everstep.types import Command
+from everstep_savers.sql.saver import SQLSaver
+from tests.recovery.conftest import Raise
+from tests.recovery.killable import Ledger, Life, Plan
+
+# The commits of a run: its claim, the input made into state, then one a step; the diamond stores one result by itself.
+COMMITS = {"chain": 5, "diamond": 6, "asking": 4}
+ENDS = {"chain": ["s1", "s2", "s3"], "diamond": ["s1", "quick", "slow", "s3"], "asking": ["s1", "answer", "s3"]}
+
+
+def plans_for(plan: Plan, points: Sequence[str], folder: Path) -> list[Plan]:
+    """The plan once for each point, each on a thread and with a ledger of its own."""
+    return [replace(plan, point=point, thread=point, ledger=str(folder / point)) for point in points]
+
+
+def at_commits(number: int, first: int = 1) -> list[str]:
+    return [f"{when} {commit}" for commit in range(first, number + 1) for when in ("before", "after")]
+
+
+def check_ledger(plan: Plan) -> list[str]:
+    """No node whose result was acknowledged ran again; the ledger's lines."""
+    lines = Ledger(Path(plan.ledger)).lines()
+    kept = set()
+    for line in lines:
+        what, node = line.split()
+        assert what == "kept" or node not in kept, (plan.point, lines)
+        if what == "kept":
+            kept.add(node)
+    return lines
+
+
+async def finish(saver: Any, plan: Plan, running: set[str]) -> None:
+    """Go on in this process with a thread whose process was killed, and check how it ends."""
+    graph = Life(plan).graph(saver)
+    if plan.point == "before 1":
+        # Nothing was acknowledged, so there is nothing to find; whoever asked for the run asks again.
+        assert plan.thread not in running
+        with pytest.raises(EmptyInputError):
+            await graph.ainvoke(None, plan.config())
+        result = await graph.ainvoke({"entries": []}, plan.config())
+    else:
+        assert plan.thread in running or (await saver.aget_thread(plan.thread)).status in ("done", "interrupted")
+        result = await graph.ainvoke(None, plan.config())
+    if "__interrupt__" in result:
+        assert plan.graph == "asking"
+        result = await graph.ainvoke(Command(resume="answer"), plan.config())
+    assert result["entries"] == ENDS[plan.graph]
+    assert (await graph.aget_state(plan.config())).values["entries"] == ENDS[plan.graph]
+    assert (await saver.aget_thread(plan.thread)).status == "done"
+
+
+async def kill_and_finish(children: Raise, deed: str, plans: list[Plan]) -> None:
+    endings = await children(deed, plans)
+    assert {plan.point: (ending.killed, ending.error) for plan, ending in zip(plans, endings, strict=True)} == {
+        plan.point: (signal.SIGKILL, None) for plan in plans
+    }
+    async with SQLSaver.from_url(plans[0].url) as saver:
+        running = {record.thread_id async for record in saver.alist_threads(status="running")}
+        await asyncio.gather(*(finish(saver, plan, running) for plan in plans))
+    for plan in plans:
+        check_ledger(plan)
+
+
+@pytest.mark.parametrize("durability", ["sync", "async"])
+@pytest.mark.parametrize("graph", ["chain", "diamond", "asking"])
+async def test_a_run_killed_at_any_commit_is_found_and_finished(
+    graph: str, durability: str, saver_url: str, tmp_path: Path, children: Raise
+) -> None:
+    plan = Plan(saver_url, "", graph=graph, durability=durability)
+    plans = plans_for(plan, at_commits(COMMITS[graph]), tmp_path)
+    await kill_and_finish(children, "start", plans)
+
+
+@pytest.mark.parametrize("slow", ["slow_results", "slow_steps"])
+async def test_which_of_two_writes_is_slower_decides_nothing(
+    slow: str, saver_url: str, tmp_path: Path, children: Raise
+) -> None:
+    plan = replace(Plan(saver_url, "", graph="diamond"), **{slow: 0.1})
+    plans = plans_for(plan, at_commits(COMMITS["diamond"], first=3), tmp_path)
+    await kill_and_finish(children, "start", plans)
+
+
+@pytest.mark.parametrize("slow", ["slow_results", "slow_steps"])
+async def test_a_write_that_takes_half_a_second_longer_than_the_other_decides_nothing(
+    slow: str, sqlite_url: str, tmp_path: Path, children: Raise
+) -> None:
+    plan = replace(Plan(sqlite_url, "", graph="diamond"), **{slow: 0.6})
+    points = ["after 4", "before 5"] if slow == "slow_results" else ["before 3", "after 3"]
+    await kill_and_finish(children, "start", plans_for(plan, points, tmp_path))
+
+
+async def test_in_sync_durability_only_the_node_under_way_runs_twice(
+    saver_url: str, tmp_path: Path, children: Raise
+) -> None:
+    plan = Plan(saver_url, "", durability="sync")
+    plans = plans_for(plan, [*at_commits(5), "in s2"], tmp_path)
+    await kill_and_finish(children, "start", plans)
+    twice = {
+        plan.point: [node for node in ("s1", "s2", "s3") if Ledger(Path(plan.ledger)).lines().count(f"ran {node}") > 1]
+        for plan in plans
+    }
+    assert {point: nodes for point, nodes in twice.items() if nodes} == {
+        "before 3": ["s1"],
+        "before 4": ["s2"],
+        "in s2": ["s2"],
+        "before 5": ["s3"],
+    }
+
+
+async def test_in_exit_durability_a_killed_run_starts_again_from_its_input(
+    saver_url: str, tmp_path: Path, children: Raise
+) -> None:
+    plan = Plan(saver_url, "", durability="exit")
+    plans = plans_for(plan, [*at_commits(2), "in s1", "in s3"], tmp_path)
+    await kill_and_finish(children, "start", plans)
+
+
+async def test_a_process_killed_while_it_answers_has_answered_or_not(
+    saver_url: str, tmp_path: Path, children: Raise
+) -> None:
+    plans = plans_for(Plan(saver_url, "", graph="asking"), [*at_commits(3), "in ask"], tmp_path)
+    async with SQLSaver.from_url(saver_url) as saver:
+        for plan in plans:
+            await Life(plan).graph(saver).ainvoke({"entries": []}, plan.config())
+    assert {ending.killed for ending in await children("answer", plans)} == {signal.SIGKILL}
+    async with SQLSaver.from_url(saver_url) as saver:
+        for plan in plans:
+            graph = Life(plan).graph(saver)
+            state = await graph.aget_state(plan.config())
+            assert bool(state.interrupts) == (plan.point == "before 1")
+            given = Command(resume="answer") if state.interrupts else None
+            assert (await graph.ainvoke(given, plan.config()))["entries"] == ENDS["asking"]
+            check_ledger(plan)
+
+
+async def test_a_run_may_be_killed_again_and_again(saver_url: str, tmp_path: Path, children: Raise) -> None:
+    plan = Plan(saver_url, str(tmp_path / "ledger"), graph="diamond")
+    deeds = [("start", "after 1"), ("resume", "in s1"), ("resume", "after 3"), ("resume", "after 2")]
+    for deed, point in deeds:
+        (ending,) = await children(deed, [replace(plan, point=point)])
+        assert (ending.killed, ending.error) == (signal.SIGKILL, None)
+    (ending,) = await children("resume", [plan])
+    assert (ending.error, ending.result and ending.result["entries"]) == (None, ENDS["diamond"])
+    lines = check_ledger(plan)
+    assert lines.count("ran s1") == 2
+    async with SQLSaver.from_url(saver_url) as saver:
+        record = await saver.aget_thread("t")
+    assert record is not None
+    assert (record.status, record.attempt) == ("done", 5)
