@@ -7,12 +7,15 @@ Every error says what happened, with node, key, thread and value, then the way o
     Exception
     ├── EverstepError
     │   ├── GraphBuildError (ValueError)      the graph is not well formed; raised while it is built
+    │   ├── GraphMismatchError                work waits for a node that the graph does not have any more
+    │   ├── UnsatisfiedJoinError              nothing is left to run, and a join still waits for sources
     │   ├── ConfigError (ValueError)          the run's config or input cannot be used
     │   │   └── EmptyInputError               there is nothing to run: no input, and nothing to continue
     │   ├── InvalidUpdateError                a node's result does not fit the graph; the step is not stored
     │   ├── EmptyChannelError                 a channel without a value was read
     │   ├── GraphRecursionError (RecursionError)  the run used up its supersteps
     │   ├── InterruptError                    a question or an answer out of place; nothing was run or written
+    │   │   ├── PendingQuestionError          new input on a thread that waits for an answer
     │   │   ├── UnknownInterruptError         the answer belongs to no open question
     │   │   └── InterruptMismatchError        the code asks another question than the stored answer answers
     │   ├── NodeTimeoutError (TimeoutError)   an attempt took too long
@@ -55,6 +58,7 @@ __all__ = [
     "EverstepError",
     "GraphBuildError",
     "GraphInterrupt",
+    "GraphMismatchError",
     "GraphRecursionError",
     "InterruptError",
     "InterruptMismatchError",
@@ -63,11 +67,13 @@ __all__ = [
     "NodeCancelledError",
     "NodeTimeoutError",
     "ParentCommand",
+    "PendingQuestionError",
     "PersistenceError",
     "SchemaOutOfDate",
     "ThreadConflict",
     "ThreadDeleted",
     "UnknownInterruptError",
+    "UnsatisfiedJoinError",
 ]
 
 
@@ -97,6 +103,14 @@ class InvalidUpdateError(EverstepError):
     nodes: tuple[str, ...] = ()
 
 
+class GraphMismatchError(EverstepError):
+    """A thread waits for a node that the graph does not have (any more)."""
+
+
+class UnsatisfiedJoinError(EverstepError):
+    """A run has nothing left to do, and a join waits for sources that were routed around."""
+
+
 class EmptyChannelError(EverstepError):
     """A channel was read that has no value."""
 
@@ -107,6 +121,10 @@ class GraphRecursionError(EverstepError, RecursionError):
 
 class InterruptError(EverstepError):
     """A question or an answer is out of place."""
+
+
+class PendingQuestionError(InterruptError):
+    """New input came while a question is open, and the graph rejects that (``on_pending="reject"``)."""
 
 
 class UnknownInterruptError(InterruptError):

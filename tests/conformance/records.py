@@ -33,9 +33,7 @@ def named(found: CheckpointTuple | None) -> str:
     return found.checkpoint["id"]
 
 
-def checkpoint(
-    values: Mapping[str, Any], versions: Mapping[str, Version], after: str | None = None
-) -> Checkpoint:
+def checkpoint(values: Mapping[str, Any], versions: Mapping[str, Version], after: str | None = None) -> Checkpoint:
     """A checkpoint with these channels, made after another one."""
     made = empty_checkpoint()
     made["id"] = new_checkpoint_id(after)
@@ -78,9 +76,7 @@ def record(
     transient: Sequence[str] = (),
 ) -> NewCheckpoint:
     """A checkpoint to store in which some channels are new."""
-    return NewCheckpoint(
-        "", made, {"source": "loop", "run_id": run_id}, parent, changed, frozenset(transient)
-    )
+    return NewCheckpoint("", made, {"source": "loop", "run_id": run_id}, parent, changed, frozenset(transient))
 
 
 def claim(
@@ -108,9 +104,7 @@ def step(
     return Commit(thread_id, token=token, status=status, error=error, checkpoints=checkpoints, writes=writes)
 
 
-async def put_chain(
-    saver: BaseCheckpointSaver, length: int, thread_id: str = "t-1", ns: str = ""
-) -> list[str]:
+async def put_chain(saver: BaseCheckpointSaver, length: int, thread_id: str = "t-1", ns: str = "") -> list[str]:
     """Put checkpoints one after the other, each with ``n`` counted up, and return their ids."""
     ids: list[str] = []
     for number in range(length):

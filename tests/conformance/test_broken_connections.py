@@ -103,9 +103,7 @@ async def test_a_claim_whose_fate_is_unknown_is_granted_once(
     await store(saver, step(token, new({"x": 6}, 6)))
 
 
-async def test_a_claim_that_another_run_was_granted_meanwhile_is_refused(
-    saver: SQLSaver, proxy: Proxy
-) -> None:
+async def test_a_claim_that_another_run_was_granted_meanwhile_is_refused(saver: SQLSaver, proxy: Proxy) -> None:
     await put_chain(saver, 1)
     seen = await saver.aget_thread("t-1")
     await store(saver, claim("t-1", seen=seen, run_id="the same"))
@@ -177,9 +175,7 @@ async def test_giving_up_a_commit_leaves_the_saver_usable(saver: SQLSaver, postg
     assert named(await saver.aget_tuple(config())) == second.checkpoint["id"]
 
 
-async def test_a_commit_that_waits_for_another_program_holds_back_no_reader(
-    saver: SQLSaver, postgres_url: str
-) -> None:
+async def test_a_commit_that_waits_for_another_program_holds_back_no_reader(saver: SQLSaver, postgres_url: str) -> None:
     token = await store(saver, claim("t-1", new({"n": 0})))
     holder = await asyncpg.connect(postgres_url)
     transaction = holder.transaction()

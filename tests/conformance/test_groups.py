@@ -84,10 +84,7 @@ async def test_giving_up_while_others_commit_touches_no_other(saver: Saver) -> N
     for name in names:
         await store(saver, claim(name, new({"n": 0})))
     commits = {name: new({"n": 1}, 2) for name in names}
-    tasks = {
-        name: asyncio.create_task(store(saver, step(1, each, thread_id=name)))
-        for name, each in commits.items()
-    }
+    tasks = {name: asyncio.create_task(store(saver, step(1, each, thread_id=name))) for name, each in commits.items()}
     await asyncio.sleep(0)
 
     for name in names[::3]:

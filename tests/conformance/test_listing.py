@@ -188,9 +188,7 @@ async def test_results_are_listed_as_pending_writes_of_the_checkpoint_before(sav
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
-async def test_results_are_found_where_the_checkpoint_that_holds_them_is_not_listed(
-    saver: Saver, number: int
-) -> None:
+async def test_results_are_found_where_the_checkpoint_that_holds_them_is_not_listed(saver: Saver, number: int) -> None:
     made = await results_of_three_steps(saver)
 
     async def writes(**options: Any) -> Any:

@@ -81,9 +81,7 @@ async def test_an_in_memory_database_cannot_come_from_an_engine() -> None:
     await engine.dispose()
 
 
-async def test_an_engine_of_another_driver_is_refused(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_engine_of_another_driver_is_refused(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = create_async_engine(parse_url(postgres_url))
     monkeypatch.setattr(engine.dialect, "driver", "psycopg_async")
 
@@ -170,14 +168,14 @@ async def test_a_schema_that_is_too_new_is_refused_with_the_way_out(saver_url: s
     finally:
         await version_table(saver_url, "UPDATE everstep_alembic_version SET version_num = '0001'")
 
-    assert (
-        complaints
-        == [
-            f"database {place} has schema 9999, this version of everstep knows only up to 0001; install the newer "
-            f"everstep, or with that one take the schema back: everstep db downgrade --revision 0001 --url {place}"
-        ]
-        * 3
-    )
+    assert set(complaints) == {
+        (
+            f"database {place} has schema 9999, this version of everstep knows only up to 0001; install the "
+            "newer everstep, or with that one take the schema back: "
+            f"everstep db downgrade --revision 0001 --url {place}"
+        )
+    }
+    assert len(complaints) == 3
 
 
 async def test_a_server_that_does_not_answer_is_named_without_the_password() -> None:
@@ -187,8 +185,7 @@ async def test_a_server_that_does_not_answer_is_named_without_the_password() -> 
         await saver.aget(config())
 
     assert str(caught.value) == (
-        "cannot use database postgresql://user:***@127.0.0.1:1/orders: "
-        "[Errno 111] Connect call failed ('127.0.0.1', 1)"
+        "cannot use database postgresql://user:***@127.0.0.1:1/orders: [Errno 111] Connect call failed ('127.0.0.1', 1)"
     )
     with pytest.raises(DatabaseUnavailable, match=r"user:\*\*\*@127"):
         await saver.setup()
@@ -268,9 +265,7 @@ def test_an_unknown_synchronous_setting_is_refused() -> None:
     with pytest.raises(ValueError) as caught:
         SQLSaver.from_url("sqlite:///x.db", synchronous="ON; DROP TABLE threads")
 
-    assert str(caught.value) == (
-        "synchronous must be OFF, NORMAL, FULL or EXTRA, not 'ON; DROP TABLE threads'"
-    )
+    assert str(caught.value) == ("synchronous must be OFF, NORMAL, FULL or EXTRA, not 'ON; DROP TABLE threads'")
 
 
 @pytest.mark.parametrize(("setting", "level"), [("FULL", 2), ("normal", 1)])

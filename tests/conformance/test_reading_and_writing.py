@@ -19,9 +19,7 @@ Saver = AtomicSaver[Any]
 async def test_a_checkpoint_comes_back_as_it_was_put(saver: Saver) -> None:
     made = checkpoint({"n": 1, "items": ["a"]}, {"n": 1, "items": 1, "gone": 2})
 
-    at = await saver.aput(
-        config(), made, {"source": "input", "step": -1, "parents": {}}, {"n": 1, "items": 1}
-    )
+    at = await saver.aput(config(), made, {"source": "input", "step": -1, "parents": {}}, {"n": 1, "items": 1})
 
     found = await saver.aget_tuple(at)
     assert found is not None
@@ -211,9 +209,7 @@ async def test_ordinary_writes_are_kept_as_first_written(saver: Saver) -> None:
 
 
 @pytest.mark.parametrize("channel", WRITES_IDX_MAP)
-async def test_a_special_write_replaces_an_earlier_one_of_the_same_task_and_kind(
-    saver: Saver, channel: str
-) -> None:
+async def test_a_special_write_replaces_an_earlier_one_of_the_same_task_and_kind(saver: Saver, channel: str) -> None:
     (first,) = await put_chain(saver, 1)
     at = config(checkpoint_id=first)
     await saver.aput_writes(at, [(channel, "old"), ("a", 1)], "task-1")
@@ -286,9 +282,7 @@ async def test_numbers_are_thread_ids_by_their_text(saver: Saver) -> None:
     ],
     ids=["NUL", "surrogate"],
 )
-async def test_names_that_no_database_key_holds_are_refused_by_name(
-    saver: Saver, name: str, complaint: str
-) -> None:
+async def test_names_that_no_database_key_holds_are_refused_by_name(saver: Saver, name: str, complaint: str) -> None:
     made = checkpoint({name: 1}, {name: 1})
     (first,) = await put_chain(saver, 1)
 
@@ -326,9 +320,7 @@ async def test_nul_and_surrogates_are_allowed_in_values(saver: Saver) -> None:
     ],
     ids=str,
 )
-async def test_metadata_that_is_not_json_is_refused_by_place(
-    saver: Saver, value: Any, complaint: str
-) -> None:
+async def test_metadata_that_is_not_json_is_refused_by_place(saver: Saver, value: Any, complaint: str) -> None:
     with pytest.raises(CodecError) as caught:
         await saver.aput(config(), empty_checkpoint(), {"user": {"x": value}}, {})  # type: ignore[typeddict-unknown-key]
 

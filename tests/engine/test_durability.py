@@ -310,9 +310,7 @@ async def test_a_killed_command_in_exit_durability_is_run_again(saver: Any) -> N
         await chain(says("a"), says("b"), saver=WatchedSaver(saver, before=failing_from(2))).ainvoke(
             command, thread(), durability="exit"
         )
-    assert await chain(says("a"), says("b"), saver=saver).ainvoke(None, thread()) == {
-        "log": ["in", "b", "a", "b"]
-    }
+    assert await chain(says("a"), says("b"), saver=saver).ainvoke(None, thread()) == {"log": ["in", "b", "a", "b"]}
 
 
 async def test_in_exit_durability_results_beside_a_failure_are_kept(saver: Any) -> None:

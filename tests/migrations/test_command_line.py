@@ -56,9 +56,7 @@ def test_json_is_for_scripts(empty_url: str, capsys: pytest.CaptureFixture[str])
     }
 
 
-def test_check_fails_for_a_database_without_a_schema(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_fails_for_a_database_without_a_schema(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     url = f"sqlite:///{tmp_path / 'x.db'}"
     complaint = f"database {url} has no Everstep tables yet; create them: everstep db upgrade --url {url}"
 
@@ -68,9 +66,7 @@ def test_check_fails_for_a_database_without_a_schema(
     assert not (tmp_path / "x.db").exists()
 
 
-def test_check_fails_for_a_schema_that_was_changed(
-    sqlite_url: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_fails_for_a_schema_that_was_changed(sqlite_url: str, capsys: pytest.CaptureFixture[str]) -> None:
     def drop(connection: object) -> None:
         connection.exec_driver_sql("DROP TABLE checkpoint_writes")  # type: ignore[attr-defined]
 
@@ -79,14 +75,10 @@ def test_check_fails_for_a_schema_that_was_changed(
     code, _, err = said(capsys, "check", "--url", sqlite_url)
 
     assert code == 1
-    assert err == (
-        f"{sqlite_url}: at 0001, but not as its revision made it:\n  add_table: checkpoint_writes\n"
-    )
+    assert err == (f"{sqlite_url}: at 0001, but not as its revision made it:\n  add_table: checkpoint_writes\n")
 
 
-@pytest.mark.parametrize(
-    "command", [["upgrade"], ["downgrade", "--revision", "base"], ["current"], ["check"]]
-)
+@pytest.mark.parametrize("command", [["upgrade"], ["downgrade", "--revision", "base"], ["current"], ["check"]])
 def test_a_database_that_cannot_be_reached_is_a_sentence(
     command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -94,14 +86,11 @@ def test_a_database_that_cannot_be_reached_is_a_sentence(
 
     assert (code, out) == (1, "")
     assert err == (
-        "cannot use database postgresql://user:***@127.0.0.1:1/x: "
-        "[Errno 111] Connect call failed ('127.0.0.1', 1)\n"
+        "cannot use database postgresql://user:***@127.0.0.1:1/x: [Errno 111] Connect call failed ('127.0.0.1', 1)\n"
     )
 
 
-def test_a_revision_that_does_not_exist_is_a_sentence(
-    sqlite_url: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_revision_that_does_not_exist_is_a_sentence(sqlite_url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys, "upgrade", "--url", sqlite_url, "--revision", "7777") == (
         1,
         "",

@@ -24,9 +24,9 @@ from everstep_savers.sql.schema import SCHEMA_REVISION, VERSION_TABLE, metadata
 from tests.conformance.records import config, named, put_chain
 
 ROOT = Path(__file__).resolve().parents[2]
-REVISIONS = [
-    revision.revision for revision in ScriptDirectory(str(migrate.migrations_directory())).walk_revisions()
-][::-1]
+REVISIONS = [revision.revision for revision in ScriptDirectory(str(migrate.migrations_directory())).walk_revisions()][
+    ::-1
+]
 
 BROKEN = '''
 """A revision that breaks half-way."""
@@ -298,9 +298,7 @@ async def test_alembic_works_from_the_repository_root(empty_url: str) -> None:
     assert await migrate.differences(empty_url) == []
 
     checked = alembic(empty_url, "check")
-    assert (checked.stdout, checked.returncode) == ("No new upgrade operations detected.\n", 0), (
-        checked.stderr
-    )
+    assert (checked.stdout, checked.returncode) == ("No new upgrade operations detected.\n", 0), checked.stderr
     assert alembic(empty_url, "downgrade", "base").returncode == 0
     assert await migrate.current(empty_url) is None
 

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ class Ending:
     error: str | None
 
 
-Raise = Callable[[str, Sequence[Plan]], Awaitable[list[Ending]]]
+Raise = Callable[[str, Sequence[Plan]], Coroutine[Any, Any, list[Ending]]]
 
 
 @pytest.fixture(scope="session")

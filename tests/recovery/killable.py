@@ -10,8 +10,8 @@ import asyncio
 import operator
 import os
 import signal
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -57,7 +57,7 @@ class Plan:
             and its result; ``""``: nowhere.
         slow_results: Seconds by which commits of results alone are delayed.
         slow_steps: Seconds by which commits of checkpoints are delayed, but for the claim.
-        meet: Tags of the runs that must all have read the thread before one of them claims it.
+        meet: One-letter tags of the runs that must all have read the thread before one of them claims it.
         pipe: A named pipe; in node s1 the process writes its id there and stops until it is continued.
     """
 
@@ -70,12 +70,16 @@ class Plan:
     durability: str = "async"
     slow_results: float = 0.0
     slow_steps: float = 0.0
-    meet: tuple[str, ...] = ()
+    meet: str = ""
     pipe: str = ""
 
     def config(self) -> dict[str, Any]:
         """The config of the plan's thread."""
         return {"configurable": {"thread_id": self.thread}}
+
+    def survived(self) -> Plan:
+        """The same plan for a process that does not die."""
+        return replace(self, point="", pipe="")
 
 
 class Life:
@@ -171,7 +175,7 @@ class MortalSaver(SQLSaver):
         plan = self.life.plan
         Path(f"{plan.ledger}.{plan.tag}").touch()
         while not all(Path(f"{plan.ledger}.{tag}").exists() for tag in plan.meet):
-            await asyncio.sleep(0.001)  # another process will come
+            await asyncio.sleep(0.001)
         return loaded
 
 
@@ -199,4 +203,4 @@ async def answer(plan: Plan) -> Any:
     return await live(plan, lambda graph: graph.ainvoke(command, plan.config(), durability=plan.durability))
 
 
-DEEDS: dict[str, Callable[[Plan], Awaitable[Any]]] = {"start": start, "resume": resume, "answer": answer}
+DEEDS: dict[str, Callable[[Plan], Coroutine[Any, Any, Any]]] = {"start": start, "resume": resume, "answer": answer}

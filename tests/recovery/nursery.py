@@ -38,9 +38,10 @@ def fork(deed: str, plan: dict[str, Any], outcome: Path) -> int:
     """Fork a child that does its deed and writes the outcome; its process id."""
     if child := os.fork():
         return child
-    result = error = None
+    result: Any = None
+    error: str | None = None
     try:
-        result = asyncio.run(DEEDS[deed](Plan(**{**plan, "meet": tuple(plan["meet"])})))  # type: ignore[arg-type]
+        result = asyncio.run(DEEDS[deed](Plan(**plan)))
     except BaseException as failure:
         error = f"{type(failure).__name__}: {failure}"
     outcome.write_text(json.dumps({"result": result, "error": error}, default=repr))

@@ -45,7 +45,7 @@ def check_ledger(plan: Plan) -> list[str]:
 
 async def finish(saver: Any, plan: Plan, running: set[str]) -> None:
     """Go on in this process with a thread whose process was killed, and check how it ends."""
-    graph = Life(plan).graph(saver)
+    graph = Life(plan.survived()).graph(saver)
     if plan.point == "before 1":
         # Nothing was acknowledged, so there is nothing to find; whoever asked for the run asks again.
         assert plan.thread not in running
@@ -85,21 +85,25 @@ async def test_a_run_killed_at_any_commit_is_found_and_finished(
     await kill_and_finish(children, "start", plans)
 
 
-@pytest.mark.parametrize("slow", ["slow_results", "slow_steps"])
+def slowed(plan: Plan, kind: str, seconds: float) -> Plan:
+    return replace(plan, slow_results=seconds) if kind == "results" else replace(plan, slow_steps=seconds)
+
+
+@pytest.mark.parametrize("slow", ["results", "steps"])
 async def test_which_of_two_writes_is_slower_decides_nothing(
     slow: str, saver_url: str, tmp_path: Path, children: Raise
 ) -> None:
-    plan = replace(Plan(saver_url, "", graph="diamond"), **{slow: 0.1})
+    plan = slowed(Plan(saver_url, "", graph="diamond"), slow, 0.1)
     plans = plans_for(plan, at_commits(COMMITS["diamond"], first=3), tmp_path)
     await kill_and_finish(children, "start", plans)
 
 
-@pytest.mark.parametrize("slow", ["slow_results", "slow_steps"])
+@pytest.mark.parametrize("slow", ["results", "steps"])
 async def test_a_write_that_takes_half_a_second_longer_than_the_other_decides_nothing(
     slow: str, sqlite_url: str, tmp_path: Path, children: Raise
 ) -> None:
-    plan = replace(Plan(sqlite_url, "", graph="diamond"), **{slow: 0.6})
-    points = ["after 4", "before 5"] if slow == "slow_results" else ["before 3", "after 3"]
+    plan = slowed(Plan(sqlite_url, "", graph="diamond"), slow, 0.6)
+    points = ["after 4", "before 5"] if slow == "results" else ["before 3", "after 3"]
     await kill_and_finish(children, "start", plans_for(plan, points, tmp_path))
 
 
@@ -135,14 +139,14 @@ async def test_a_process_killed_while_it_answers_has_answered_or_not(
     plans = plans_for(Plan(saver_url, "", graph="asking"), [*at_commits(3), "in ask"], tmp_path)
     async with SQLSaver.from_url(saver_url) as saver:
         for plan in plans:
-            await Life(plan).graph(saver).ainvoke({"entries": []}, plan.config())
+            await Life(plan.survived()).graph(saver).ainvoke({"entries": []}, plan.config())
     assert {ending.killed for ending in await children("answer", plans)} == {signal.SIGKILL}
     async with SQLSaver.from_url(saver_url) as saver:
         for plan in plans:
-            graph = Life(plan).graph(saver)
+            graph = Life(plan.survived()).graph(saver)
             state = await graph.aget_state(plan.config())
             assert bool(state.interrupts) == (plan.point == "before 1")
-            given = Command(resume="answer") if state.interrupts else None
+            given: Command[Any] | None = Command(resume="answer") if state.interrupts else None
             assert (await graph.ainvoke(given, plan.config()))["entries"] == ENDS["asking"]
             check_ledger(plan)
 

@@ -31,7 +31,7 @@ async def entries_of(plan: Plan) -> list[str]:
 async def test_of_two_processes_that_read_a_thread_at_once_one_is_refused_before_it_runs(
     durability: str, saver_url: str, tmp_path: Path, children: Raise
 ) -> None:
-    plan = Plan(saver_url, str(tmp_path / "ledger"), meet=("A", "B"), durability=durability)
+    plan = Plan(saver_url, str(tmp_path / "ledger"), meet="AB", durability=durability)
     await finished(replace(plan, ledger=str(tmp_path / "first")))
     endings = await children("start", [replace(plan, tag=tag) for tag in plan.meet])
     won = [ending.result["entries"] for ending in endings if ending.error is None]
@@ -64,12 +64,12 @@ async def test_a_process_that_wakes_up_after_another_took_its_thread_stores_noth
     sleeper = asyncio.create_task(children("start", [plan]))
     process = int(await asyncio.to_thread(Path(plan.pipe).read_text))
     async with SQLSaver.from_url(saver_url) as saver:
-        graph = Life(replace(plan, pipe="", tag="new ")).graph(saver)
+        graph = Life(replace(plan.survived(), tag="new ")).graph(saver)
         result = await graph.ainvoke(None, plan.config())
     os.kill(process, signal.SIGCONT)
     (ending,) = await sleeper
     assert ending.error == (
-        "LeaseLost: thread 't' has been claimed by a later run (token 2, this run holds 1); nothing was written and this "
-        "run stores nothing more."
+        "LeaseLost: thread 't' has been claimed by a later run (token 2, this run holds 1); nothing was written and "
+        "this run stores nothing more."
     )
     assert await entries_of(plan) == result["entries"] == ["new s1", "new s2", "new s3"]

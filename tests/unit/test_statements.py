@@ -88,9 +88,7 @@ def test_a_row_has_the_columns_of_its_table_in_their_order(table: Any, row: Any)
     names = tuple(table.c.keys())
 
     assert row._fields == names
-    assert compiled(row_statement(table), is_postgres=False).names == tuple(
-        f"{table.name}_{name}" for name in names
-    )
+    assert compiled(row_statement(table), is_postgres=False).names == tuple(f"{table.name}_{name}" for name in names)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -110,9 +108,7 @@ def test_every_row_of_a_commit_follows_from_the_change_of_its_thread(shape: Shap
 def test_a_group_touches_rows_of_threads_in_one_order(shape: Shape) -> None:
     text = compiled(commit_statement(shape), is_postgres=True).text
 
-    assert ("ORDER BY threads.thread_id FOR UPDATE" in text) == (
-        sum(shape) > 1 and bool(shape.step or shape.take)
-    )
+    assert ("ORDER BY threads.thread_id FOR UPDATE" in text) == (sum(shape) > 1 and bool(shape.step or shape.take))
     for insert in re.findall(r"INSERT INTO threads .*?ON CONFLICT", text, re.DOTALL):
         assert "unnest" not in insert or re.search(r"ORDER BY anon_\d+.thread_id ON CONFLICT", insert)
 
@@ -149,9 +145,7 @@ def test_arguments_follow_their_names() -> None:
 
 def test_a_value_may_only_be_stored_again_as_it_is() -> None:
     for is_postgres in (True, False):
-        statement = (
-            row_statement(channel_values) if not is_postgres else commit_statement(Shape(1, 0, 0, 0, 0, 1))
-        )
+        statement = row_statement(channel_values) if not is_postgres else commit_statement(Shape(1, 0, 0, 0, 0, 1))
         text = compiled(statement, is_postgres=is_postgres).text
         assert (
             "DO UPDATE SET tag = CASE WHEN (channel_values.tag = excluded.tag AND channel_values.data = "

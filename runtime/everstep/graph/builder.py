@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Literal, Self
 
@@ -17,10 +18,10 @@ from everstep.graph.compile import compile_graph
 from everstep.graph.compiled import CompiledStateGraph
 from everstep.graph.hints import Targets, goto_targets, input_schema_of, route_targets
 from everstep.graph.schema import Schema, read_schema
-from everstep.graph.spec import BranchSpec, EdgeSpec, GraphSpec, JoinSpec, NodeSpec, UnknownKeys
+from everstep.graph.spec import BranchSpec, EdgeSpec, GraphSpec, JoinSpec, NodeSpec, UnknownKeys, UnsatisfiedJoins
 from everstep.graph.validate import GraphWarning, check_ends, check_graph, check_node_name, suspicions
 from everstep.policies import RetryPolicy, TimeoutPolicy, retry_policies
-from everstep.pregel.blueprint import CompileOptions
+from everstep.pregel.blueprint import CompileOptions, OnPending
 from everstep.tasks.callable import action_of, name_of
 from everstep.types import All
 
@@ -210,6 +211,9 @@ class StateGraph:
         debug: bool = False,
         name: str | None = None,
         unknown_keys: UnknownKeys = "error",
+        unsatisfied_joins: UnsatisfiedJoins = "error",
+        aliases: Mapping[str, str] | None = None,
+        on_pending: OnPending = "supersede",
     ) -> CompiledStateGraph:
         """Check the whole graph and make it ready to run.
 
@@ -222,6 +226,10 @@ class StateGraph:
             debug: Print what happens to the terminal.
             name: Of the graph, as threads and messages tell it.
             unknown_keys: What becomes of update keys that no schema has: "error" or "ignore".
+            unsatisfied_joins: What becomes of a run that has nothing left to do while a join still waits for
+                sources that were routed around: "error" or "ignore".
+            aliases: Old name of a node -> its name now, for threads that stand at the old name.
+            on_pending: What new input does to an open question: "supersede" it, or "reject" the input.
 
         Raises:
             GraphBuildError: The graph does not fit together; names nodes and edges, with near matches.
@@ -229,8 +237,9 @@ class StateGraph:
         Warns:
             GraphWarning: A node that nothing can reach, or static edges beside `Command` destinations.
         """
-        spec = self.spec(unknown_keys)
+        spec = replace(self.spec(unknown_keys), unsatisfied_joins=unsatisfied_joins, aliases=dict(aliases or {}))
         options = CompileOptions(checkpointer, store, cache, _stops(interrupt_before), _stops(interrupt_after), debug)
+        options = replace(options, on_pending=on_pending)
         stops = {"interrupt_before": options.interrupt_before, "interrupt_after": options.interrupt_after}
         check_graph(spec, {option: names for option, names in stops.items() if names != "*"})
         for suspicion in suspicions(spec):

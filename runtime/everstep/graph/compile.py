@@ -60,7 +60,16 @@ class _Compiler:
             check_input=self._check_input(),
             write_command=self._update_writer(destinations).writes_of_command,
             annotations=_annotations(self.spec.schemas),
+            aliases=self.spec.aliases,
+            joins={key: join.target for key, join in self.joins.items()}
+            if self.spec.unsatisfied_joins == "error"
+            else {},
         )
+
+    def _awaited_joins(self) -> dict[str, str]:
+        if self.spec.unsatisfied_joins == "ignore":
+            return {}
+        return {key: join.target for key, join in self.joins.items()}
 
     def _start(self, destinations: Destinations) -> Node:
         edges = self._edges(START)
@@ -91,6 +100,7 @@ class _Compiler:
             retry=self.spec.retry if node.retry is None else node.retry,
             timeout=self.spec.timeout if node.timeout is None else node.timeout,
             metadata=dict(node.metadata),
+            identity=next((old for old, new in self.spec.aliases.items() if new == node.name), node.name),
             subgraph=node.subgraph or called_graph(node.action.function),
         )
 

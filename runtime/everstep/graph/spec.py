@@ -16,6 +16,7 @@ from everstep.policies import RetryPolicy, TimeoutPolicy
 from everstep.tasks.callable import Action
 
 UnknownKeys = Literal["error", "ignore"]
+UnsatisfiedJoins = Literal["error", "ignore"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,8 @@ class GraphSpec:
     retry: tuple[RetryPolicy, ...] = ()
     timeout: TimeoutPolicy | None = None
     unknown_keys: UnknownKeys = "error"
+    unsatisfied_joins: UnsatisfiedJoins = "error"
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
     def targets_by_source(self) -> Mapping[str, list[str]]:
         """The targets of the edges that leave each node, in the order of declaration."""

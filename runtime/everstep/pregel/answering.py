@@ -35,8 +35,21 @@ async def bind_or_refuse(request: RunRequest, saved: CheckpointTuple, answer: An
                 check_repeated(value, earlier, questions)
                 break
         else:
+            await _refuse_superseded(request, question_id)
             raise unknown_id(question_id, questions)
     return None if binding.repeated else binding
+
+
+async def _refuse_superseded(request: RunRequest, question_id: str) -> None:
+    """Tell that a question was superseded by a new input, if it was."""
+    assert request.saver is not None
+    async for saved in request.saver.alist(request.config.saved()):
+        superseded: Any = saved.metadata.get("superseded", ())
+        if question_id in superseded:
+            raise UnknownInterruptError(
+                f"question {question_id} is not open any more: a new input superseded it (checkpoint "
+                f"{saved.checkpoint['id']})"
+            )
 
 
 async def _earlier_answers(request: RunRequest) -> AsyncIterator[Answer]:

@@ -19,6 +19,8 @@ from everstep.tasks.node import Node, Write
 from everstep.types import Send
 
 Names = str | tuple[str, ...]
+# What new input does to a question that is open.
+OnPending = Literal["supersede", "reject"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,8 @@ class Blueprint:
         check_input: Checks and converts the input of a run before anything is stored.
         write_command: Turns the update and destination of a `Command` given as input into writes.
         annotations: Types that state may hold; made known to the saver's codec.
+        aliases: Old name of a node -> its name now.
+        joins: Channels of joins that must complete before a run ends -> the node that waits.
         triggers: Channel -> names of the nodes it triggers; computed.
     """
 
@@ -49,6 +53,8 @@ class Blueprint:
     check_input: Callable[[Any], Any] | None = None
     write_command: Callable[[Any], Sequence[Write]] | None = None
     annotations: tuple[Any, ...] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    joins: Mapping[str, str] = field(default_factory=dict)
     triggers: Mapping[str, tuple[str, ...]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -101,6 +107,7 @@ class CompileOptions:
             run to run, with False nothing of it is stored.
         interrupt_before: Static breakpoints: node names, or "*" for all.
         interrupt_after: Likewise.
+        on_pending: What new input does to an open question: supersede it, or be rejected.
         debug: Print what happens to the terminal.
     """
 
@@ -110,3 +117,4 @@ class CompileOptions:
     interrupt_before: tuple[str, ...] | Literal["*"] = ()
     interrupt_after: tuple[str, ...] | Literal["*"] = ()
     debug: bool = False
+    on_pending: OnPending = "supersede"

@@ -47,7 +47,6 @@ class CommitQueue:
         self.held = Held()
         self._behind: deque[asyncio.Task[int]] = deque()
         self._last: asyncio.Task[int] | None = None
-        self._error: Exception | None = None
 
     async def claim(self, commit: Commit) -> None:
         """Store the first commit of a run, which claims the thread.
@@ -97,10 +96,6 @@ class CommitQueue:
         self._last.add_done_callback(_retrieve)
         return self._last
 
-    def fail(self, error: Exception) -> None:
-        """Note an error of something that has no caller; `drain` raises it."""
-        self._error = error
-
     async def drain(self) -> None:
         """Wait until everything handed over is stored."""
         last = self._last
@@ -112,9 +107,6 @@ class CommitQueue:
                 if self._last is last:
                     self._last = None
                     self._behind.clear()
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
 
     async def _after(self, previous: asyncio.Task[int] | None, prepared: Any) -> int:
         if previous is not None:

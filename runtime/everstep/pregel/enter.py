@@ -25,14 +25,17 @@ from everstep.pregel.entry import (
     apply_run_writes,
     ask_again,
     choose_entry,
-    discard_pending,
+    discarded,
     restore_tasks,
     run_writes_id,
     stopped_here,
+    superseded_questions,
 )
 from everstep.pregel.io import input_writes
+from everstep.pregel.joins import check_joins
 from everstep.pregel.journal import Journal
 from everstep.pregel.plan import At, plan
+from everstep.pregel.renames import read_with_aliases, refuse_missing
 from everstep.pregel.request import Nesting, RunRequest
 from everstep.pregel.subgraphs import load_nested, nesting_of
 from everstep.pregel.update import apply_writes
@@ -72,9 +75,12 @@ async def start_run(request: RunRequest) -> Start:
         ThreadConflict: Another run moved the thread meanwhile.
     """
     loaded, entry = await _load(request)
+    if loaded.saved is not None:
+        loaded = replace(loaded, saved=read_with_aliases(request.graph, loaded.saved))
     if isinstance(entry, Fresh):
         return await _start_fresh(request, loaded, entry)
     assert loaded.saved is not None  # without a checkpoint every entry is Fresh
+    refuse_missing(request.graph, loaded.saved, request.config.thread_id)
     if isinstance(entry, Fork):
         return await _start_fork(request, loaded, loaded.saved, entry.resume)
     return await _start_resumed(request, loaded, loaded.saved, entry)
@@ -154,12 +160,18 @@ async def _start_fresh(request: RunRequest, loaded: Loaded, entry: Fresh) -> Sta
             writes += input_writes(graph, {})  # a thread begins at the start, wherever else the command goes
     else:
         writes = input_writes(graph, entry.input)
-    discarded = discard_pending(graph, start.channels, saved) if saved else []
-    updated = apply_writes(graph, start.channels, [*discarded, RunWrites(INPUT, writes)])
+    waiting = _waiting(request, start, saved) if saved else []
+    superseded = superseded_questions(waiting, request)
+    if superseded:
+        metadata = {**start.lineage.metadata, "superseded": superseded}
+        lineage = replace(start.lineage, metadata=metadata)
+    else:
+        lineage = start.lineage
+    updated = apply_writes(graph, start.channels, [*discarded(waiting), RunWrites(INPUT, writes)])
     if start.journal is not None:
         new = make_checkpoint(
             start.channels,
-            start.lineage,
+            lineage,
             parent_id=saved.checkpoint["id"] if saved else None,
             source="input",
             step=step,
@@ -168,6 +180,15 @@ async def _start_fresh(request: RunRequest, loaded: Loaded, entry: Fresh) -> Sta
         await _claim(request, start, loaded, new, given=entry.input)
     start.tasks = plan(graph, start.channels, start.at, updated)
     return start
+
+
+def _waiting(request: RunRequest, start: Start, saved: CheckpointTuple) -> list[Task]:
+    """The tasks that wait at the checkpoint, with what is stored of them."""
+    step = saved.metadata.get("step", -1) + 1
+    at = At(origin_of(saved.checkpoint["id"], saved.metadata), request.config.checkpoint_ns, step, step)
+    tasks = plan(request.graph, start.channels, at)
+    restore_tasks(tasks, saved.pending_writes or ())
+    return tasks
 
 
 async def _start_fork(request: RunRequest, loaded: Loaded, saved: CheckpointTuple, resume: Resume) -> Start:
@@ -254,6 +275,7 @@ async def _start_resumed(request: RunRequest, loaded: Loaded, saved: CheckpointT
 
 async def _settle(request: RunRequest, start: Start, loaded: Loaded) -> None:
     """Tell that a thread with nothing left to do is done, if its last run could not."""
+    check_joins(request.graph, start.channels)
     if loaded.thread is not None and loaded.thread.status not in ("done", "interrupted"):
         await _claim(request, start, loaded, None)
         assert start.journal is not None

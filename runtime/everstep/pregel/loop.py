@@ -18,6 +18,7 @@ from everstep.pregel.checkpoints import make_checkpoint
 from everstep.pregel.enter import Start, start_run
 from everstep.pregel.events import Events
 from everstep.pregel.io import output_of, with_questions
+from everstep.pregel.joins import check_joins, has_unsatisfied
 from everstep.pregel.plan import At, plan
 from everstep.pregel.request import NodeNames, RunRequest
 from everstep.pregel.subgraphs import nesting_of
@@ -168,7 +169,8 @@ class Run:
         following = plan(self.graph, self.channels, self.at, updated)
         stops = self.stops(self.request.interrupt_after, done) or self.stops(self.request.interrupt_before, following)
         if self.journal is not None and new is not None:
-            await self.journal.step(new, done, "interrupted" if stops else None if following else "done")
+            is_done = not following and not has_unsatisfied(self.graph, self.channels)
+            await self.journal.step(new, done, "interrupted" if stops else "done" if is_done else None)
         self.tasks = following
         if self.events is not None:
             self.events.updated(done, self.channels)
@@ -207,6 +209,7 @@ class Run:
 
     async def finish(self) -> Any:
         """Wait until everything is stored; the output."""
+        check_joins(self.graph, self.channels)
         if self.journal is not None:
             await self.journal.leave("done")
         return output_of(self.channels, self.request.output)

@@ -14,7 +14,6 @@ from typing import Any
 from everstep.channels.managed import Progress
 from everstep.channels.snapshot import Channels, input_copy
 from everstep.constants import PULL, PUSH, TASKS
-from everstep.errors import InvalidUpdateError, did_you_mean
 from everstep.policies import TimeoutPolicy
 from everstep.pregel.blueprint import Blueprint
 from everstep.tasks.node import Node
@@ -44,7 +43,11 @@ def plan(graph: Blueprint, channels: Channels, at: At, updated: Collection[str] 
         updated: Channels that changed at the last barrier; None looks at all nodes.
     """
     ids = TaskIds(at.origin, at.checkpoint_ns)
-    tasks = [_sent(graph, ids, number, send) for number, send in enumerate(channels.pending_sends())]
+    tasks = [
+        _sent(graph, ids, number, send)
+        for number, send in enumerate(channels.pending_sends())
+        if send.node in graph.nodes  # one that is gone is told of by `everstep.pregel.renames`
+    ]
     for name in _candidates(graph, updated):
         node = graph.nodes[name]
         if is_triggered(node, channels):
@@ -83,11 +86,7 @@ def _triggered(graph: Blueprint, channels: Channels, ids: TaskIds, at: At, node:
 
 
 def _sent(graph: Blueprint, ids: TaskIds, number: int, send: Any) -> Task:
-    node = graph.nodes.get(send.node)
-    if node is None:
-        raise InvalidUpdateError(
-            f"a Send goes to {send.node!r}, which is not a node of this graph.{did_you_mean(send.node, graph.nodes)}"
-        )
+    node = graph.nodes[send.node]
     task = Task(ids, node, (PUSH, number), (TASKS,), input_copy(send.arg))
     if send.timeout is not None:
         task.timeout = TimeoutPolicy.of(send.timeout)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from everstep.config import RunConfig
-from everstep.pregel.blueprint import Blueprint, Names
+from everstep.pregel.blueprint import Blueprint, Names, OnPending
 from everstep.pregel.commits import CommitQueue
 from everstep.stream.buffer import Outlet
 from everstep.tasks.current import Attempt
@@ -24,6 +24,7 @@ class RunRequest:
     Attributes:
         saver: None for a run that nothing outlives.
         output: The channels whose values are the result; `shown` those that streams show.
+        on_pending: What new input does to an open question.
         outlet: Where events go; None if nobody reads any.
         parent: The attempt of the node that called this graph as a subgraph; None for a root run.
         is_stateful: A subgraph that keeps its own history from run to run (`checkpointer=True`).
@@ -41,6 +42,7 @@ class RunRequest:
     store: Any = None
     interrupt_before: NodeNames = ()
     interrupt_after: NodeNames = ()
+    on_pending: OnPending = "supersede"
     outlet: Outlet | None = None
     parent: Attempt | None = None
     is_stateful: bool = False

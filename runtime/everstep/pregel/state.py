@@ -17,6 +17,7 @@ from everstep.pregel.checkpoints import Lineage, make_checkpoint, origin_of
 from everstep.pregel.entry import RunWrites, apply_run_writes, restore_tasks
 from everstep.pregel.io import output_of, update_of
 from everstep.pregel.plan import At, plan
+from everstep.pregel.renames import missing_nodes, read_with_aliases
 from everstep.pregel.subgraphs import stable_namespace
 from everstep.pregel.update import apply_writes
 from everstep.tasks.attempt import write_result
@@ -55,20 +56,22 @@ def snapshot(
     if saved is None:
         named = config.saved(config.checkpoint_id) if config.thread_id is not None else {"configurable": {}}
         return StateSnapshot({}, (), named, None, None, None, (), ())
+    saved = read_with_aliases(graph, saved)
     channels, tasks = restore(graph, saved)
     pending = saved.pending_writes or ()
+    missing = missing_nodes(graph, saved)
     shown = tuple(_shown(graph, config, task, pending, states or {}) for task in tasks)
     if is_head and (finished := [task for task in tasks if task.finished]):
         with contextlib.suppress(InvalidUpdateError):  # results that do not fit together show with their tasks
             apply_writes(graph, channels, finished)
     return StateSnapshot(
         values=output_of(channels, graph.stream_channels),
-        next=tuple(task.name for task in tasks if not (is_head and task.finished)),
+        next=(*(task.name for task in tasks if not (is_head and task.finished)), *missing),
         config=saved.config,
         metadata=dict(saved.metadata),
         created_at=saved.checkpoint["ts"],
         parent_config=saved.parent_config,
-        tasks=shown,
+        tasks=(*shown, *(PregelTask("", name, (PULL, name)) for name in missing)),
         interrupts=tuple(question for task in tasks for question in task.questions),
     )
 
@@ -179,6 +182,8 @@ async def update_state(
         ThreadConflict: A run moved the thread meanwhile.
     """
     loaded = await saver.aload(config.saved(config.checkpoint_id))
+    if loaded.saved is not None:
+        loaded = replace(loaded, saved=read_with_aliases(graph, loaded.saved))
     channels = Channels(
         graph.channels,
         loaded.saved.checkpoint if loaded.saved else None,

@@ -55,6 +55,7 @@ class Node:
         writers: Called in order with the result.
         timeout: Per attempt.
         hidden: Shows in no stream.
+        identity: The name that its tasks' ids hash; the first one a renamed node had.
         subgraph: The compiled graph that is its action, or that its action calls; None if there is none.
     """
 
@@ -71,3 +72,8 @@ class Node:
     tags: tuple[str, ...] = ()
     hidden: bool = False
     subgraph: Any = None
+    identity: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.identity:
+            object.__setattr__(self, "identity", self.name)

@@ -114,13 +114,14 @@ class Task:
     def id(self) -> str:
         """The task's id; hashed when first asked for, which a run without saver and listeners never does."""
         if self._id is None:
-            self._id = self._ids.id_of(self.name, self.path)
+            path = (self.path[0], self.node.identity) if self.path[1] == self.name else self.path
+            self._id = self._ids.id_of(self.node.identity, path)
         return self._id
 
     @property
     def ns(self) -> str:
         """The checkpoint namespace of this task, that of a subgraph it may run."""
-        own = f"{self.name}{NS_END}{self.id}"
+        own = f"{self.node.identity}{NS_END}{self.id}"
         parent = self._ids.checkpoint_ns
         return f"{parent}{NS_SEP}{own}" if parent else own
 

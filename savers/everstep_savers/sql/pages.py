@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from everstep_savers.addresses import Address, address_of
+from everstep_savers.addresses import address_of
 from everstep_savers.base import Config
 from everstep_savers.checkpoint import CheckpointTuple, PendingWrite
 from everstep_savers.codec import Codec, Encoded
@@ -137,11 +137,6 @@ def listing_of(
     )
     is_whole = not (shape.has_id or shape.has_before or shape.columns or shape.filters)
     return Listing(shape._replace(has_children=not is_whole), given)
-
-
-def address_values(address: Address) -> dict[str, Any]:
-    """An address as bound values."""
-    return address._asdict()
 
 
 def _filters(wanted: Mapping[str, Any], *, is_postgres: bool) -> tuple[tuple[str, ...], dict[str, Any]]:
