@@ -34,7 +34,7 @@ async def test_new_input_supersedes_an_open_question_on_the_record(saver: Any) -
         await graph.ainvoke(Command(resume={old.id: "late"}), thread())
     assert str(caught.value) == (
         f"question {old.id} is not open any more: a new input superseded it (checkpoint "
-        f"{inputs[0].config['configurable']['checkpoint_id']})"
+        f"{inputs[0].config['configurable']['checkpoint_id']}). Open: {new.id} (node 'ask' asks 'name?')."
     )
     assert (await graph.ainvoke(Command(resume={new.id: "Ada"}), thread()))["log"] == ["again", "got Ada"]
 
@@ -95,7 +95,8 @@ async def test_work_for_a_node_that_is_gone_is_shown_and_refused(saver: Any) -> 
         await new.ainvoke(None, thread())
     assert str(caught.value) == (
         "thread 't' waits for node 'second', which graph 'graph' does not have. Did you mean 'seconds'? If it was "
-        "renamed, compile with aliases={'second': new name}; if it is gone, move the thread on with aupdate_state(..., as_node=...)"
+        "renamed, compile with aliases={'second': new name}; if it is gone, move the thread on with "
+        "aupdate_state(..., as_node=...)"
     )
 
 

@@ -11,10 +11,19 @@ from typing import Any
 
 from everstep.constants import INTERRUPT, RESUME
 from everstep.errors import UnknownInterruptError
-from everstep.pregel.answers import Binding, bind, check_repeated, is_answer_map, nothing_open, unknown_id
+from everstep.pregel.answers import (
+    Binding,
+    bind,
+    check_repeated,
+    describe_open,
+    is_answer_map,
+    nothing_open,
+    unknown_id,
+)
 from everstep.pregel.entry import at_breakpoint, restore_tasks
 from everstep.pregel.request import RunRequest
 from everstep.tasks.task import Answer, Task
+from everstep.types import Interrupt
 from everstep_savers.checkpoint import NO_WRITES, CheckpointTuple, PendingWrite, TaskWrites
 
 
@@ -35,12 +44,14 @@ async def bind_or_refuse(request: RunRequest, saved: CheckpointTuple, answer: An
                 check_repeated(value, earlier, questions)
                 break
         else:
-            await _refuse_superseded(request, question_id)
+            await _refuse_superseded(request, question_id, questions)
             raise unknown_id(question_id, questions)
     return None if binding.repeated else binding
 
 
-async def _refuse_superseded(request: RunRequest, question_id: str) -> None:
+async def _refuse_superseded(
+    request: RunRequest, question_id: str, questions: Sequence[tuple[Task, Interrupt]]
+) -> None:
     """Tell that a question was superseded by a new input, if it was."""
     assert request.saver is not None
     async for saved in request.saver.alist(request.config.saved()):
@@ -48,7 +59,7 @@ async def _refuse_superseded(request: RunRequest, question_id: str) -> None:
         if question_id in superseded:
             raise UnknownInterruptError(
                 f"question {question_id} is not open any more: a new input superseded it (checkpoint "
-                f"{saved.checkpoint['id']})"
+                f"{saved.checkpoint['id']}). {describe_open(questions)}"
             )
 
 
