@@ -122,7 +122,7 @@ class PregelTask(NamedTuple):
     id: str
     name: str
     path: tuple[str | int | tuple[Any, ...], ...]
-    error: Exception | None = None
+    error: str | None = None  # repr of the exception
     interrupts: tuple[Interrupt, ...] = ()
     state: Any = None  # config or snapshot of a subgraph
     result: Any = None

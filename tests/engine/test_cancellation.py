@@ -307,7 +307,7 @@ async def test_a_failing_node_cancels_its_siblings_and_keeps_what_has_finished(d
     assert (record.status, record.error) == ("failed", "ConnectionError: down")
     state = await graph.aget_state(thread())
     assert state.next == ("fail", "waiting")
-    assert {task.name: repr(task.error) for task in state.tasks} == {
+    assert {task.name: str(task.error) for task in state.tasks} == {
         "fail": "ConnectionError('down')",
         "quick": "None",
         "waiting": "None",

@@ -38,7 +38,7 @@ def test_a_script_runs_a_graph_reads_it_and_answers_it(closed_saver: Any) -> Non
     assert [s.values["log"] for s in graph.get_state_history(thread(), limit=2)] == [["a", "A", "b"], ["a", "A"]]
     config = graph.update_state(thread(), {"log": ["by hand"]})
     assert graph.get_state(thread()).config == config
-    graph.bulk_update_state(thread(), [StateUpdate({"log": [1]}), StateUpdate({"log": [2]})])
+    graph.bulk_update_state(thread(), [[StateUpdate({"log": [1]})], [StateUpdate({"log": [2]})]])
     assert graph.invoke(None, thread()) == {"log": ["a", "A", "b", "by hand", 1, 2]}
     close(closed_saver)
 
@@ -98,7 +98,7 @@ SYNC_CALLS: dict[str, Callable[[Any], Any]] = {
     "get_state": lambda graph: graph.get_state(thread()),
     "get_state_history": lambda graph: list(graph.get_state_history(thread())),
     "update_state": lambda graph: graph.update_state(thread(), {}),
-    "bulk_update_state": lambda graph: graph.bulk_update_state(thread(), [StateUpdate({})]),
+    "bulk_update_state": lambda graph: graph.bulk_update_state(thread(), [[StateUpdate({})]]),
 }
 
 

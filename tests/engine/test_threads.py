@@ -251,7 +251,7 @@ async def test_an_update_that_does_not_fit_is_refused_and_stores_nothing(
     before = await history(graph, thread()), await saver.aget_thread("t")
     with pytest.raises(InvalidUpdateError) as caught:
         await graph.abulk_update_state(
-            thread(), [StateUpdate({"log": ["good"]}, "first"), StateUpdate(values, as_node)]
+            thread(), [[StateUpdate({"log": ["good"]}, "first")], [StateUpdate(values, as_node)]]
         )
     assert str(caught.value) == message
     assert (await history(graph, thread()), await saver.aget_thread("t")) == before
@@ -260,12 +260,12 @@ async def test_an_update_that_does_not_fit_is_refused_and_stores_nothing(
 async def test_several_updates_have_a_checkpoint_each(saver: Any) -> None:
     graph = chain(says("a"), says("b"), saver=saver)
     config = await graph.abulk_update_state(
-        thread(), [StateUpdate({"log": ["in"]}), StateUpdate({"log": [1]}, "a"), StateUpdate({"log": [2]}, "b")]
+        thread(), [[StateUpdate({"log": ["in"]})], [StateUpdate({"log": [1]}, "a")], [StateUpdate({"log": [2]}, "b")]]
     )
     found = await history(graph, thread())
     assert [(s.values["log"], s.next) for s in found] == [(["in", 1, 2], ()), (["in", 1], ("b",)), (["in"], ("a",))]
     assert found[0].config == config
-    with pytest.raises(ConfigError, match="no updates were given; pass at least one StateUpdate"):
+    with pytest.raises(ConfigError, match="No updates provided: pass at least one StateUpdate"):
         await graph.abulk_update_state(thread(), [])
 
 

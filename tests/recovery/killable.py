@@ -90,6 +90,7 @@ class Life:
         self.ledger = Ledger(Path(plan.ledger))
         self.commits = 0
         self.quick_ran = False
+        self.is_watched = False  # a `MortalSaver` tells when results are handed over
         # A result is on its way to the store ("slow_results"), or there, while a sibling still runs.
         self.result_handed_over = asyncio.Event()
 
@@ -121,7 +122,7 @@ class Life:
     async def slow(self, state: Entries) -> dict[str, Any]:
         """A node that ends after its quick sibling's result was handed over to be stored."""
         self.work("slow")
-        if self.quick_ran:
+        if self.quick_ran and self.is_watched:
             await self.result_handed_over.wait()
         return {"entries": ["slow"]}
 
@@ -174,8 +175,8 @@ class MortalSaver(SQLSaver):
         loaded = await super().aload(config)
         plan = self.life.plan
         Path(f"{plan.ledger}.{plan.tag}").touch()
-        while not all(Path(f"{plan.ledger}.{tag}").exists() for tag in plan.meet):
-            await asyncio.sleep(0.001)
+        while not all(Path(f"{plan.ledger}.{tag}").exists() for tag in plan.meet):  # noqa: ASYNC110 - see below
+            await asyncio.sleep(0.001)  # no event reaches from one process to another
         return loaded
 
 
@@ -183,6 +184,7 @@ async def live(plan: Plan, use: Callable[[CompiledStateGraph], Awaitable[Any]]) 
     """Open the plan's database, make its graph, and use it."""
     async with MortalSaver.from_url(plan.url) as saver:
         saver.life = Life(plan)
+        saver.life.is_watched = True
         return await use(saver.life.graph(saver))
 
 

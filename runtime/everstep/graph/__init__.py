@@ -5,6 +5,7 @@ from __future__ import annotations
 from everstep.constants import END, START
 from everstep.graph.builder import StateGraph
 from everstep.graph.compiled import CompiledStateGraph
+from everstep.graph.message import MessagesState, add_messages
 from everstep.graph.validate import GraphWarning
 
-__all__ = ["END", "START", "CompiledStateGraph", "GraphWarning", "StateGraph"]
+__all__ = ["END", "START", "CompiledStateGraph", "GraphWarning", "MessagesState", "StateGraph", "add_messages"]

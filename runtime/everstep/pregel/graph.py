@@ -16,9 +16,10 @@ from everstep.errors import ConfigError, did_you_mean
 from everstep.pregel.blocking import iterate_blocking, run_blocking
 from everstep.pregel.blueprint import Blueprint, CompileOptions, OnPending
 from everstep.pregel.commits import shielded
+from everstep.pregel.edit import update_state
 from everstep.pregel.loop import execute
 from everstep.pregel.request import NodeNames, RunRequest
-from everstep.pregel.state import get_history, get_state, update_state
+from everstep.pregel.state import get_history, get_state
 from everstep.pregel.subgraphs import Persistence, calling_attempt, nested_request, node_names, waiting_for_subgraph
 from everstep.stream.buffer import Event, Outlet
 from everstep.types import Durability, StateSnapshot, StateUpdate, StreamMode
@@ -205,14 +206,14 @@ class Pregel:
         Returns:
             The config that names the new checkpoint.
         """
-        return await self.abulk_update_state(config, [StateUpdate(values, as_node)])
+        return await self.abulk_update_state(config, [[StateUpdate(values, as_node)]])
 
-    async def abulk_update_state(self, config: Mapping[str, Any], updates: Sequence[StateUpdate]) -> dict[str, Any]:
-        """Write several updates, each with a checkpoint of its own, in one transaction."""
-        if not updates:
-            raise ConfigError("no updates were given; pass at least one StateUpdate")
+    async def abulk_update_state(
+        self, config: Mapping[str, Any], supersteps: Sequence[Sequence[StateUpdate]]
+    ) -> dict[str, Any]:
+        """Write several supersteps of updates, each with a checkpoint of its own, in one transaction."""
         parsed = self._thread_config(config)
-        return await update_state(self._blueprint_at(parsed), self._require_saver(), parsed, updates)
+        return await update_state(self._blueprint_at(parsed), self._require_saver(), parsed, supersteps)
 
     def invoke(self, input: Any, config: Mapping[str, Any] | None = None, **options: Any) -> Any:
         """`ainvoke` for plain scripts."""
@@ -234,9 +235,35 @@ class Pregel:
         """`aupdate_state` for plain scripts."""
         return run_blocking(lambda: self.aupdate_state(config, values, as_node), "update_state")
 
-    def bulk_update_state(self, config: Mapping[str, Any], updates: Sequence[StateUpdate]) -> dict[str, Any]:
+    def bulk_update_state(
+        self, config: Mapping[str, Any], supersteps: Sequence[Sequence[StateUpdate]]
+    ) -> dict[str, Any]:
         """`abulk_update_state` for plain scripts."""
-        return run_blocking(lambda: self.abulk_update_state(config, updates), "bulk_update_state")
+        return run_blocking(lambda: self.abulk_update_state(config, supersteps), "bulk_update_state")
+
+    def get_subgraphs(self, namespace: str | None = None, *, recurse: bool = False) -> Iterator[tuple[str, Pregel]]:
+        """The graphs that nodes of this one run, with the names of the nodes that lead to them, joined by "|".
+
+        Args:
+            namespace: Only the subgraph at this place.
+            recurse: Those of subgraphs too.
+        """
+        for name, node in self.blueprint.nodes.items():
+            if node.subgraph is None or (namespace is not None and f"{namespace}|".find(f"{name}|") != 0):
+                continue
+            rest = None if namespace is None else namespace[len(name) + 1 :]
+            if not rest:
+                yield name, node.subgraph
+            if recurse and rest != "":
+                for below, found in node.subgraph.get_subgraphs(rest, recurse=True):
+                    yield f"{name}|{below}", found
+
+    async def aget_subgraphs(
+        self, namespace: str | None = None, *, recurse: bool = False
+    ) -> AsyncGenerator[tuple[str, Pregel], None]:
+        """`get_subgraphs` as an async iterator."""
+        for found in self.get_subgraphs(namespace, recurse=recurse):
+            yield found
 
     async def _run(self, request: RunRequest) -> Any:
         """Run as a root run, or in a node as the run of a subgraph."""

@@ -1,4 +1,4 @@
-"""A thread as users see it: snapshots, history, and updates from outside of a run."""
+"""A thread as users see it: snapshots and history."""
 
 from __future__ import annotations
 
@@ -9,33 +9,23 @@ from typing import Any
 
 from everstep.channels.snapshot import Channels
 from everstep.config import RunConfig
-from everstep.constants import ERROR, INTERRUPT, PULL, START
-from everstep.errors import InvalidUpdateError, did_you_mean
-from everstep.pregel.answering import kept_writes
+from everstep.constants import ERROR, INTERRUPT, PULL
+from everstep.errors import InvalidUpdateError
 from everstep.pregel.blueprint import Blueprint
-from everstep.pregel.checkpoints import Lineage, make_checkpoint, origin_of
-from everstep.pregel.entry import RunWrites, apply_run_writes, restore_tasks
+from everstep.pregel.checkpoints import origin_of
+from everstep.pregel.entry import apply_run_writes, restore_tasks
 from everstep.pregel.io import output_of, update_of
 from everstep.pregel.plan import At, plan
 from everstep.pregel.renames import missing_nodes, read_with_aliases
 from everstep.pregel.subgraphs import stable_namespace
 from everstep.pregel.update import apply_writes
-from everstep.tasks.attempt import write_result
-from everstep.tasks.current import Attempt, RunScope
-from everstep.tasks.task import Task, TaskIds
-from everstep.types import Interrupt, PregelTask, StateSnapshot, StateUpdate
+from everstep.tasks.task import Task
+from everstep.types import Interrupt, PregelTask, StateSnapshot
 from everstep_savers.base import AtomicSaver
 from everstep_savers.checkpoint import (
     CheckpointTuple,
-    Claim,
-    Commit,
-    Loaded,
-    NewCheckpoint,
     PendingWrite,
-    TaskWrites,
-    copy_checkpoint,
 )
-from everstep_savers.ids import new_checkpoint_id
 
 
 def snapshot(
@@ -91,7 +81,7 @@ def restore(graph: Blueprint, saved: CheckpointTuple) -> tuple[Channels, list[Ta
 def _shown(
     graph: Blueprint, config: RunConfig, task: Task, pending: Sequence[PendingWrite], states: Mapping[str, Any]
 ) -> PregelTask:
-    error = next((value for task_id, key, value in pending if task_id == task.id and key == ERROR), None)
+    failed = [repr(value) for task_id, key, value in pending if task_id == task.id and key == ERROR]
     asked = next((value for task_id, key, value in pending if task_id == task.id and key == INTERRUPT), ())
     result: Any = None
     if task.finished:
@@ -102,7 +92,9 @@ def _shown(
     state = states.get(task.id)
     if state is None and task.node.subgraph is not None:
         state = config.saved(checkpoint_ns=subgraph_namespace(task))
-    return PregelTask(task.id, task.name, task.path, None if task.finished else error, questions, state, result)
+    return PregelTask(
+        task.id, task.name, task.path, failed[-1] if failed and not task.finished else None, questions, state, result
+    )
 
 
 def subgraph_namespace(task: Task) -> str:
@@ -165,151 +157,3 @@ async def get_history(
     async for saved in saver.alist(config.saved(config.checkpoint_id), filter=filter, before=before, limit=limit):
         yield snapshot(graph, config, saved, is_head=is_head)
         is_head = False
-
-
-async def update_state(
-    graph: Blueprint, saver: AtomicSaver[Any], config: RunConfig, updates: Sequence[StateUpdate]
-) -> dict[str, Any]:
-    """Write to a thread from outside of a run, as if `as_node` had returned the values; one checkpoint each.
-
-    All updates are stored in one transaction, or none.
-
-    Returns:
-        The config of the last new checkpoint.
-
-    Raises:
-        InvalidUpdateError: The values do not fit, or it is not clear as which node they come.
-        ThreadConflict: A run moved the thread meanwhile.
-    """
-    loaded = await saver.aload(config.saved(config.checkpoint_id))
-    if loaded.saved is not None:
-        loaded = replace(loaded, saved=read_with_aliases(graph, loaded.saved))
-    channels = Channels(
-        graph.channels,
-        loaded.saved.checkpoint if loaded.saved else None,
-        newest=loaded.newest_version,
-        next_version=saver.get_next_version,
-    )
-    if loaded.saved is not None:
-        apply_run_writes(graph, channels, list(loaded.saved.pending_writes or ()))
-    editor = _Editor(graph, saver, config, loaded, channels)
-    for update in updates:
-        await editor.apply(update)
-    return await editor.commit()
-
-
-class _Editor:
-    """Applies updates one after the other, then stores their checkpoints at once."""
-
-    def __init__(
-        self, graph: Blueprint, saver: AtomicSaver[Any], config: RunConfig, loaded: Loaded, channels: Channels
-    ) -> None:
-        self.graph, self.saver, self.config, self.thread = graph, saver, config, loaded.thread
-        self.channels = channels
-        self.scope = RunScope(config, channels, graph.name)
-        saved = loaded.saved
-        self.parent_id = saved.checkpoint["id"] if saved else None
-        self.step = saved.metadata.get("step", -1) + 1 if saved else -1
-        head = self.thread.head if self.thread and not config.checkpoint_ns else None
-        parents = saved.metadata.get("parents", {}) if saved else {}
-        self.lineage = Lineage(config.checkpoint_ns, config.metadata, saver.wants_whole, head, parents)
-        self.made: list[NewCheckpoint] = []
-        self.saved = saved
-        self.writes: list[TaskWrites] = []
-        self.waiting: list[Task] | None = None
-
-    async def apply(self, update: StateUpdate) -> None:
-        """Apply one update to the channels and take its checkpoint."""
-        name = update.as_node or last_node(self.graph, self.channels)
-        node = self.graph.nodes.get(name)
-        if node is None:
-            raise InvalidUpdateError(
-                f"the update comes as node {name!r}, which does not exist.{did_you_mean(name, self.graph.nodes)}"
-            )
-        ids = TaskIds(self.parent_id or "", self.config.checkpoint_ns)
-        attempt = Attempt(self.scope, Task(ids, node, (PULL, name), node.triggers, None), 1, 0.0)
-        await write_result(attempt, update.values)
-        updated = apply_writes(self.graph, self.channels, [RunWrites(name, attempt.writes, (), node.triggers)])
-        new = make_checkpoint(
-            self.channels,
-            self.lineage,
-            parent_id=self.parent_id,
-            source="update",
-            step=self.step,
-            updated=updated,
-        )
-        # The next update goes on with the same maps.
-        self.made.append(replace(new, checkpoint=copy_checkpoint(new.checkpoint)))
-        self.parent_id, self.step = new.checkpoint["id"], self.step + 1
-        self._keep_questions()
-
-    def _keep_questions(self) -> None:
-        """Keep questions open whose tasks still wait after the update: nobody has answered them.
-
-        Questions of subgraphs are left behind: the subgraph begins anew.
-        """
-        if self.waiting is None:
-            self.waiting = _waiting_tasks(self.graph, self.saved)
-        if not self.waiting or self.saved is None:
-            return
-        origin = origin_of(self.saved.checkpoint["id"], self.saved.metadata)
-        at = At(origin, self.config.checkpoint_ns, self.step, self.step)
-        pending = {task.id for task in plan(self.graph, self.channels, at)}
-        kept = [task for task in self.waiting if task.id in pending]
-        self.writes = []
-        if kept:
-            new = self.made[-1]
-            metadata: Any = {**new.metadata, "origin": origin}
-            self.made[-1] = replace(new, metadata=metadata)
-            self.writes = kept_writes(self.config.checkpoint_ns, new.checkpoint["id"], kept)
-
-    async def commit(self) -> dict[str, Any]:
-        """Claim the thread and store all checkpoints in one transaction."""
-        seen = self.thread
-        claim = Claim(seen, self.config.run_id or new_checkpoint_id(), self.graph.name)
-        commit = Commit(
-            self.config.thread_id or "",
-            claim=claim,
-            status=seen.status if seen is not None else "done",
-            error=seen.error if seen is not None else None,
-            checkpoints=self.made,
-            writes=self.writes,
-        )
-        await self.saver.acommit(self.saver.prepare(commit))
-        return self.config.saved(self.parent_id)
-
-
-def _waiting_tasks(graph: Blueprint, saved: CheckpointTuple | None) -> list[Task]:
-    """The tasks that are suspended by questions of their own at this checkpoint."""
-    if saved is None or not any(channel == INTERRUPT for _, channel, _ in saved.pending_writes or ()):
-        return []
-    _, tasks = restore(graph, saved)
-    return [task for task in tasks if task.questions and _asks_itself(task)]
-
-
-def _asks_itself(task: Task) -> bool:
-    """Are the task's open questions its own, and not those of a subgraph?"""
-    own = {task.question_id(number) for number in range(len(task.answers) + len(task.questions))}
-    return all(question.id in own for question in task.questions)
-
-
-def last_node(graph: Blueprint, channels: Channels) -> str:
-    """The node that an update comes as when none is named: the one that ran last.
-
-    Raises:
-        InvalidUpdateError: Several nodes ran last.
-    """
-    ran = {name: max(seen.values(), default=0) for name, seen in channels.seen.items() if name in graph.nodes and seen}
-    if not ran:
-        if START in graph.nodes:
-            return START
-        if len(graph.nodes) == 1:
-            return next(iter(graph.nodes))
-    newest = max(ran.values(), default=0)
-    latest = sorted(name for name, version in ran.items() if version == newest)
-    if len(latest) != 1:
-        raise InvalidUpdateError(
-            f"it is not clear as which node the update comes: {latest or sorted(graph.nodes)} are possible; "
-            f"pass as_node"
-        )
-    return latest[0]

@@ -14,6 +14,7 @@ from typing import Any
 from everstep_savers.values.derived import HEAP_TYPE, DerivedShape, EnumShape, built_in_base
 from everstep_savers.values.fields import ATTRS, DATACLASS, NAMED_TUPLE, FieldsShape, ModelShape
 from everstep_savers.values.tree import Shape, type_name
+from everstep_savers.values.wellknown import is_well_known, load_well_known
 
 # What to keep instead of things that have no business in a state, by the name of their type.
 _INSTEAD = {
@@ -73,11 +74,11 @@ class Registry:
 
     def of_type(self, cls: type) -> Shape | None:
         """See `Shapes`."""
-        return self._known(cls) or self._parametrised_type(cls)
+        return self._known(cls) or self._parametrised_type(cls) or self._well_known_type(cls)
 
     def of_name(self, name: str) -> Shape | None:
         """See `Shapes`."""
-        return self._named(name) or self._parametrised_name(name)
+        return self._named(name) or self._parametrised_name(name) or self._well_known_name(name)
 
     def refusal(self, cls: type) -> str:
         """See `Shapes`."""
@@ -126,6 +127,20 @@ class Registry:
             return None
         generic_model: Any = origin.cls
         return self._add_model(generic_model[tuple(arguments)], name)
+
+    def _well_known_type(self, cls: type) -> Shape | None:
+        name = default_name(cls)
+        return self._add_well_known(cls, name) if is_well_known(cls, name) else None
+
+    def _well_known_name(self, name: str) -> Shape | None:
+        cls = load_well_known(name)
+        return None if cls is None else self._add_well_known(cls, name)
+
+    def _add_well_known(self, cls: type, name: str) -> Shape | None:
+        shape = shape_of(cls, name)
+        if shape is not None:
+            self.add(shape)
+        return shape
 
     def _add_model(self, cls: type, name: str) -> Shape:
         shape = ModelShape(cls, name)
