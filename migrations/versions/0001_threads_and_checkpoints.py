@@ -64,9 +64,7 @@ def upgrade() -> None:
         sa.Column("version", KEY, nullable=False),
         sa.Column("tag", sa.Text, nullable=False),
         sa.Column("data", sa.LargeBinary, nullable=False),
-        sa.PrimaryKeyConstraint(
-            "thread_id", "checkpoint_ns", "channel", "version", name="channel_values_pkey"
-        ),
+        sa.PrimaryKeyConstraint("thread_id", "checkpoint_ns", "channel", "version", name="channel_values_pkey"),
         sqlite_with_rowid=False,
     )
     op.create_table(

@@ -37,9 +37,7 @@ def address_of(config: Mapping[str, Any]) -> Address:
     configurable = config.get("configurable") or {}
     thread_id = configurable.get("thread_id")
     if thread_id is None or thread_id == "":
-        raise ValueError(
-            "the config names no thread; pass one, such as {'configurable': {'thread_id': 'order-17'}}"
-        )
+        raise ValueError("the config names no thread; pass one, such as {'configurable': {'thread_id': 'order-17'}}")
     return Address(
         checked_key("thread_id", _as_text("thread_id", thread_id)),
         checked_key("checkpoint_ns", _as_text("checkpoint_ns", configurable.get("checkpoint_ns") or "")),
@@ -63,9 +61,7 @@ def checked_key(kind: str, name: str) -> str:
         try:
             name.encode()
         except UnicodeEncodeError:
-            raise ValueError(
-                f"{kind} {name!r} contains a lone surrogate, which a database key cannot hold"
-            ) from None
+            raise ValueError(f"{kind} {name!r} contains a lone surrogate, which a database key cannot hold") from None
     return name
 
 

@@ -162,7 +162,5 @@ class AtomicSaver(BaseCheckpointSaver, Generic[PreparedT]):
         """Return the thread's row, or None."""
 
     @abstractmethod
-    def alist_threads(
-        self, *, status: str | None = None, limit: int | None = None
-    ) -> AsyncIterator[ThreadRecord]:
+    def alist_threads(self, *, status: str | None = None, limit: int | None = None) -> AsyncIterator[ThreadRecord]:
         """Iterate over threads, most recently updated first, optionally those of one status."""

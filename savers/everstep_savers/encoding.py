@@ -100,9 +100,7 @@ def encode_put_writes(codec: Codec, address: Address, task: TaskWrites) -> Encod
     return encode_commit(codec, Commit(address.thread_id, writes=(task,)), is_fenced=False)
 
 
-def task_writes(
-    address: Address, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
-) -> TaskWrites:
+def task_writes(address: Address, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str) -> TaskWrites:
     """The writes of one task against the checkpoint at `address`.
 
     Raises:

@@ -277,9 +277,7 @@ MemorySaver = InMemorySaver
 def _is_admitted(commit: EncodedCommit, thread: _Thread | None) -> bool:
     claim = commit.claim
     if claim is None:
-        return not commit.is_fenced or (
-            thread is not None and not thread.is_deleted and thread.token == commit.token
-        )
+        return not commit.is_fenced or (thread is not None and not thread.is_deleted and thread.token == commit.token)
     if thread is None or thread.is_deleted:
         return claim.seen_token is None
     return thread.token == claim.seen_token and thread.head == claim.seen_head
@@ -351,9 +349,7 @@ def _copy(source: _Thread, thread_id: str, buried: _Thread | None) -> _Thread:
         namespace = _namespace(copy, name)
         namespace.newest, namespace.values = kept.newest, dict(kept.values)
         namespace.children = {parent: list(ids) for parent, ids in kept.children.items()}
-        namespace.checkpoints = {
-            key: row._replace(thread_id=thread_id) for key, row in kept.checkpoints.items()
-        }
+        namespace.checkpoints = {key: row._replace(thread_id=thread_id) for key, row in kept.checkpoints.items()}
         namespace.writes = {
             key: {place: row._replace(thread_id=thread_id) for place, row in rows.items()}
             for key, rows in kept.writes.items()

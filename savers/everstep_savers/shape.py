@@ -35,14 +35,8 @@ def as_atomic(saver: Any) -> AtomicSaver[Any]:
         return saver
     missing = [name for name in _METHODS if not callable(getattr(saver, name, None))]
     if isinstance(saver, type) or missing:
-        what = (
-            f"the class {saver.__name__}"
-            if isinstance(saver, type)
-            else f"{type(saver).__name__} {saver!r:.100}"
-        )
-        raise TypeError(
-            f"checkpointer must be a saver such as InMemorySaver() or SQLSaver.from_url(...), got {what}"
-        )
+        what = f"the class {saver.__name__}" if isinstance(saver, type) else f"{type(saver).__name__} {saver!r:.100}"
+        raise TypeError(f"checkpointer must be a saver such as InMemorySaver() or SQLSaver.from_url(...), got {what}")
     return ShapeSaver(saver)
 
 

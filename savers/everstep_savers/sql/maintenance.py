@@ -72,9 +72,7 @@ def copy_steps(*, is_postgres: bool) -> list[Step]:
     source = select(*row.values()).where(kept.thread_id == _THREAD, kept.deleted_at.is_(None))
     insert = postgresql.insert if is_postgres else sqlite.insert
     copied = insert(threads).from_select(list(row), source)
-    revived: dict[str, Any] = {
-        name: copied.excluded[name] for name in row if name not in ("thread_id", "token")
-    }
+    revived: dict[str, Any] = {name: copied.excluded[name] for name in row if name not in ("thread_id", "token")}
     revived["deleted_at"] = null()
     guard: Insert = copied.on_conflict_do_update(
         index_elements=[kept.thread_id], set_=revived, where=kept.deleted_at.is_not(None)
@@ -85,10 +83,7 @@ def copy_steps(*, is_postgres: bool) -> list[Step]:
 def runs_query(*, is_postgres: bool) -> Any:
     """The threads that hold anything of some runs."""
     return union(
-        *(
-            select(table.c.thread_id).where(_is_of_runs(table, is_postgres))
-            for table in (checkpoints, threads)
-        )
+        *(select(table.c.thread_id).where(_is_of_runs(table, is_postgres)) for table in (checkpoints, threads))
     )
 
 
@@ -103,9 +98,7 @@ def delete_run_steps(*, is_postgres: bool) -> list[Step]:
     doomed = select(checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id).where(is_doomed)
     writes, values = checkpoint_writes.c, channel_values.c
     token = case((_is_of_runs(threads, is_postgres), kept.token + _ONE), else_=kept.token)
-    head = select(func.max(checkpoints.c.checkpoint_id)).where(
-        is_here, checkpoints.c.checkpoint_ns == _text("")
-    )
+    head = select(func.max(checkpoints.c.checkpoint_id)).where(is_here, checkpoints.c.checkpoint_ns == _text(""))
     has_head = select(_ONE).where(
         is_here, checkpoints.c.checkpoint_ns == _text(""), checkpoints.c.checkpoint_id == kept.head
     )
@@ -118,9 +111,7 @@ def delete_run_steps(*, is_postgres: bool) -> list[Step]:
         delete(checkpoints).where(is_doomed),
         delete(channel_values).where(
             values.thread_id == _THREAD,
-            tuple_(values.checkpoint_ns, values.channel, values.version).not_in(
-                _versions_in_use(is_postgres)
-            ),
+            tuple_(values.checkpoint_ns, values.channel, values.version).not_in(_versions_in_use(is_postgres)),
         ),
         this.where(~has_head.exists()).values(head=head.scalar_subquery()),
         this.where(~select(_ONE).where(is_here).exists()).values(_tombstone()),

@@ -103,9 +103,7 @@ def _url_of(target: URL | str | AsyncEngine) -> URL:
     return target.url if isinstance(target, AsyncEngine) else parse_url(target)
 
 
-async def _run(
-    target: URL | str | AsyncEngine, work: Callable[[Connection], T], *, is_writing: bool = False
-) -> T:
+async def _run(target: URL | str | AsyncEngine, work: Callable[[Connection], T], *, is_writing: bool = False) -> T:
     url = _url_of(target)
     try:
         if url.get_backend_name() == "sqlite":

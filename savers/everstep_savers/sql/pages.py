@@ -45,9 +45,7 @@ class Page:
     values: dict[tuple[str, str, str, str], Encoded] = field(default_factory=dict)
     writes: dict[Place, list[WriteRow]] = field(default_factory=lambda: defaultdict(list))
 
-    def tuples(
-        self, codec: Codec, results: Mapping[Place, Sequence[PendingWrite]]
-    ) -> Iterator[CheckpointTuple]:
+    def tuples(self, codec: Codec, results: Mapping[Place, Sequence[PendingWrite]]) -> Iterator[CheckpointTuple]:
         """Decode the checkpoints, each with its own writes and then `results`."""
         for row in self.checkpoints:
             place = row[:3]
@@ -119,9 +117,7 @@ def listing_of(
     bound = address_of(before).checkpoint_id if before else None
     wanted = encode_metadata(filter or {})
     columns = {
-        name: value
-        for name, value in zip(("source", "step", "run_id"), wanted[:3], strict=True)
-        if value is not None
+        name: value for name, value in zip(("source", "step", "run_id"), wanted[:3], strict=True) if value is not None
     }
     filters, values = _filters(orjson.loads(wanted.rest), is_postgres=is_postgres)
     given: dict[str, Any] = {"before": bound, **columns, **values}

@@ -130,9 +130,7 @@ class PostgresDatabase(Database):
 
     async def _store(self, commits: Sequence[EncodedCommit]) -> Sequence[Outcome]:
         try:
-            return await self._with_retry(
-                lambda raw: _stored(raw, commits), lambda raw: _repeated(raw, commits)
-            )
+            return await self._with_retry(lambda raw: _stored(raw, commits), lambda raw: _repeated(raw, commits))
         except asyncpg.PostgresError as error:
             if len(commits) == 1:
                 is_conflict = isinstance(error, asyncpg.NotNullViolationError)
@@ -224,9 +222,7 @@ async def _stored(raw: Raw, commits: Sequence[EncodedCommit]) -> list[Outcome]:
     """Store commits by one statement; a refused one takes no part in it."""
     text, arguments = _statement_of(commits)
     tokens = {row[0]: row[1] for row in await raw.fetch(text, *arguments)}
-    return [
-        tokens[each.thread_id] if each.thread_id in tokens else await _refusal(raw, each) for each in commits
-    ]
+    return [tokens[each.thread_id] if each.thread_id in tokens else await _refusal(raw, each) for each in commits]
 
 
 async def _repeated(raw: Raw, commits: Sequence[EncodedCommit]) -> list[Outcome]:
@@ -248,11 +244,7 @@ async def _repeated(raw: Raw, commits: Sequence[EncodedCommit]) -> list[Outcome]
 
 async def _refusal(raw: Raw, commit: EncodedCommit) -> Exception:
     row = await raw.fetchrow(_state().text, commit.thread_id)
-    state = (
-        ThreadState(row["token"], row["head"], row["generation"], row["deleted_at"] is not None)
-        if row
-        else None
-    )
+    state = ThreadState(row["token"], row["head"], row["generation"], row["deleted_at"] is not None) if row else None
     return refusal(commit, state)
 
 

@@ -87,9 +87,7 @@ def load_query(which: str, *, is_postgres: bool, has_thread: bool) -> CompoundSe
         has_thread: Whether the thread's row comes along.
     """
     thread_id, kept = _bound("thread_id"), checkpoints.c
-    found = select(checkpoints).where(
-        kept.thread_id == thread_id, kept.checkpoint_ns == _bound("checkpoint_ns")
-    )
+    found = select(checkpoints).where(kept.thread_id == thread_id, kept.checkpoint_ns == _bound("checkpoint_ns"))
     if which == "named":
         found = found.where(kept.checkpoint_id == _bound("checkpoint_id"))
     elif which == "head":
@@ -109,11 +107,7 @@ def page_query(shape: PageShape, *, is_postgres: bool) -> CompoundSelect[Any]:
     kept = checkpoints.c
     found = select(checkpoints).where(*_conditions(shape, is_postgres=is_postgres))
     order = [kept.checkpoint_id] if _is_ordered_by_id(shape) else _full_order()
-    page = (
-        found.order_by(*(each.desc() for each in order))
-        .limit(bindparam("limit", type_=BigInteger))
-        .cte("page")
-    )
+    page = found.order_by(*(each.desc() for each in order)).limit(bindparam("limit", type_=BigInteger)).cte("page")
     parts = _page_parts(page, is_postgres=is_postgres)
     if shape.has_children:
         parts.append(_children(page, shape))
@@ -134,9 +128,7 @@ def threads_query(*, has_status: bool, has_cursor: bool) -> Select[Any]:
     if has_cursor:
         cursor = tuple_(bindparam("cursor_updated_at", type_=BigInteger), _bound("cursor_thread_id"))
         query = query.where(tuple_(kept.updated_at, kept.thread_id) < cursor)
-    return query.order_by(kept.updated_at.desc(), kept.thread_id.desc()).limit(
-        bindparam("limit", type_=BigInteger)
-    )
+    return query.order_by(kept.updated_at.desc(), kept.thread_id.desc()).limit(bindparam("limit", type_=BigInteger))
 
 
 def _conditions(shape: PageShape, *, is_postgres: bool) -> list[ColumnElement[bool]]:
@@ -275,9 +267,7 @@ def _children(page: CTE, shape: PageShape) -> Select[Any]:
     return rows
 
 
-def _shaped(
-    kind: int, texts: Sequence[Any], integers: Sequence[Any], data: ColumnElement[Any]
-) -> Select[Any]:
+def _shaped(kind: int, texts: Sequence[Any], integers: Sequence[Any], data: ColumnElement[Any]) -> Select[Any]:
     """One row of the common shape; what a kind does not use is null."""
     return select(
         literal_column(str(kind)).label("kind"),

@@ -337,9 +337,7 @@ def _delete_steps(is_postgres: bool) -> list[Statement]:
 
 @lru_cache
 def _copy_steps(is_postgres: bool) -> list[Statement]:
-    return [
-        compiled(step, is_postgres=is_postgres) for step in maintenance.copy_steps(is_postgres=is_postgres)
-    ]
+    return [compiled(step, is_postgres=is_postgres) for step in maintenance.copy_steps(is_postgres=is_postgres)]
 
 
 @lru_cache

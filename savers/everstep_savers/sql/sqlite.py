@@ -83,9 +83,7 @@ class SQLiteDatabase(Database):
             return  # looking at a database does not create it; `revision` finds none
         connect = partial(_connect, self.url, self._synchronous)
         names = (
-            ["everstep-sqlite-writer"]
-            if self.is_in_memory
-            else ["everstep-sqlite-writer", "everstep-sqlite-reader"]
+            ["everstep-sqlite-writer"] if self.is_in_memory else ["everstep-sqlite-writer", "everstep-sqlite-reader"]
         )
         self._workers = [_Worker(name, self.url, connect) for name in names]
         for worker in self._workers:
@@ -137,9 +135,7 @@ class _Worker:
 
     def __init__(self, name: str, url: URL, connect: Callable[[], sqlite3.Connection]) -> None:
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
-        self._thread = threading.Thread(
-            target=_serve, args=(self._calls, url, connect), name=name, daemon=True
-        )
+        self._thread = threading.Thread(target=_serve, args=(self._calls, url, connect), name=name, daemon=True)
         # The thread knows the queue only, so that a saver nobody closed ends it.
         self._end = weakref.finalize(self, self._calls.put, None)
 

@@ -180,9 +180,7 @@ def commit_statement(shape: Shape) -> Select[Any]:
     if len(guards) > 1:
         guard = union_all(*(select(each.c.thread_id, each.c.token) for each in guards)).cte("let_through")
     inserts = [
-        _guarded_insert(table, count, guard)
-        for table, count in zip(ROW_TABLES, shape[4:], strict=True)
-        if count
+        _guarded_insert(table, count, guard) for table, count in zip(ROW_TABLES, shape[4:], strict=True) if count
     ]
     return select(guard.c.thread_id, guard.c.token).add_cte(*inserts)
 
@@ -199,9 +197,7 @@ def revision_query() -> Select[Any]:
     return select(alembic_version.c.version_num)
 
 
-def _changed(
-    kind: str, new: _Incoming, insert: Callable[[Table], Any], locked: CTE | None
-) -> Update | Insert:
+def _changed(kind: str, new: _Incoming, insert: Callable[[Table], Any], locked: CTE | None) -> Update | Insert:
     if kind == "step":
         return _update(new, _step_changes(new.values), [], locked)
     if kind == "take":
@@ -267,9 +263,7 @@ def _plainly_put(new: _Incoming, insert: Callable[[Table], Any]) -> Insert:
     brought, kept = put.excluded, threads.c
     moves_head = brought.head.is_not(None)
     changes = {
-        "head": case(
-            (moves_head & (kept.head.is_(None) | (kept.head < brought.head)), brought.head), else_=kept.head
-        ),
+        "head": case((moves_head & (kept.head.is_(None) | (kept.head < brought.head)), brought.head), else_=kept.head),
         "input_tag": case((moves_head, null()), else_=kept.input_tag),
         "input_data": case((moves_head, null()), else_=kept.input_data),
         "newest_version": _greater(brought.newest_version, kept.newest_version),
@@ -292,8 +286,7 @@ def _insert(insert: Callable[[Table], Any], row: Mapping[str, Any], source: From
 def _guarded_insert(table: Table, count: int, guard: CTE) -> CTE:
     new = _incoming(table.name, table.c.keys(), lambda name: table.c[name].type, count)
     columns = [
-        cast(value, JSON) if isinstance(table.c[name].type, JSON) else value
-        for name, value in new.values.items()
+        cast(value, JSON) if isinstance(table.c[name].type, JSON) else value for name, value in new.values.items()
     ]
     rows = select(*columns).select_from(guard if new.source is None else new.source.join(guard, true()))
     rows = rows.where(guard.c.thread_id == new.values["thread_id"])
@@ -316,9 +309,7 @@ def _with_conflict(insert: Any, table: Table) -> Insert:
         changes = {"tag": case((is_same, brought.tag), else_=null())}
     elif table is checkpoint_writes:
         where = brought.idx < _ZERO
-    result: Insert = insert.on_conflict_do_update(
-        index_elements=list(table.primary_key), set_=changes, where=where
-    )
+    result: Insert = insert.on_conflict_do_update(index_elements=list(table.primary_key), set_=changes, where=where)
     return result
 
 
@@ -333,9 +324,7 @@ def _locked_threads() -> CTE:
     )
 
 
-def _incoming(
-    prefix: str, names: Sequence[str], type_of: Callable[[str], TypeEngine[Any]], count: int
-) -> _Incoming:
+def _incoming(prefix: str, names: Sequence[str], type_of: Callable[[str], TypeEngine[Any]], count: int) -> _Incoming:
     if count == 1:
         return _Incoming(_bound(prefix, names, type_of), None)
     arrays = [bindparam(f"{prefix}_{name}", type_=ARRAY(_bare(type_of(name)))) for name in names]
