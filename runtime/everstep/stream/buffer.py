@@ -27,7 +27,7 @@ class Outlet:
         subgraphs: Are the events of subgraphs read too?
     """
 
-    __slots__ = ("_closed", "_events", "_loop", "_reader", "_size", "_thread", "_writer", "modes", "subgraphs")
+    __slots__ = ("_closed", "_events", "_loop", "_reader", "_size", "_thread", "_writers", "modes", "subgraphs")
 
     def __init__(self, modes: Collection[str], *, subgraphs: bool = False, size: int = DEFAULT_SIZE) -> None:
         self.modes = frozenset(modes)
@@ -35,7 +35,7 @@ class Outlet:
         self._size = size
         self._events: deque[Event] = deque()
         self._reader: asyncio.Future[None] | None = None
-        self._writer: asyncio.Future[None] | None = None
+        self._writers: list[asyncio.Future[None]] = []
         self._closed = False
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
@@ -50,14 +50,15 @@ class Outlet:
     async def room(self) -> None:
         """Wait until the reader has caught up."""
         while len(self._events) >= self._size and not self._closed:
-            self._writer = self._loop.create_future()
-            await self._writer
+            turn = self._loop.create_future()
+            self._writers.append(turn)
+            await turn
 
     def close(self) -> None:
         """No more events come, or nobody reads any more."""
         self._closed = True
         self._wake(self._reader)
-        self._wake(self._writer)
+        self._wake_writers()
 
     async def get(self) -> Event | None:
         """The next event, or None once the buffer is closed and empty."""
@@ -68,13 +69,18 @@ class Outlet:
             await self._reader
         event = self._events.popleft()
         if len(self._events) < self._size:
-            self._wake(self._writer)
+            self._wake_writers()
         return event
 
     def _put(self, event: Event) -> None:
         if not self._closed:
             self._events.append(event)
             self._wake(self._reader)
+
+    def _wake_writers(self) -> None:
+        writers, self._writers = self._writers, []
+        for turn in writers:
+            self._wake(turn)
 
     @staticmethod
     def _wake(waiting: asyncio.Future[None] | None) -> None:
