@@ -59,10 +59,12 @@ LATE_IMPORTS = {
     "attr",
     "attrs",
     "everstep_savers.sql",
+    "jsonschema",
     "langchain_core",
     "numpy",
     "pydantic",
     "rich",
+    "typing_extensions",
     "sqlalchemy",
 }
 NOT_LOADED_BY_IMPORT = (

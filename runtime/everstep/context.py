@@ -76,7 +76,7 @@ class TaskContext(Protocol):
     def runtime(self) -> Runtime[Any]:
         """What is injected as `runtime`."""
 
-    def ask(self, value: Any) -> Any:
+    def ask(self, value: Any, response_schema: Any = None) -> Any:
         """Return the answer to this question, or suspend the task."""
 
 
@@ -93,7 +93,7 @@ def running_task(what: str) -> TaskContext:
         ) from None
 
 
-def interrupt(value: Any) -> Any:
+def interrupt(value: Any, *, response_schema: Any = None) -> Any:
     """Ask a question; return its answer.
 
     The first time, the task is suspended and the run returns with the question under ``"__interrupt__"``.
@@ -102,10 +102,13 @@ def interrupt(value: Any) -> Any:
 
     Args:
         value: What to ask; anything that can be stored.
+        response_schema: A JSON Schema dict, or a pydantic model, dataclass, TypedDict or other type: shown to
+            clients with the question. An answer that does not fit fails the run and leaves the question open;
+            one that does is converted to the type.
 
     Raises:
         EverstepError: Called outside of a node.
         ConfigError: The graph has no saver that would keep the suspended thread.
         InterruptMismatchError: The stored answer at this place belongs to another question.
     """
-    return running_task("interrupt").ask(value)
+    return running_task("interrupt").ask(value, response_schema)

@@ -83,10 +83,12 @@ class Interrupt:
     Attributes:
         value: What was asked.
         id: 32 hex digits; the key under which `Command(resume={id: answer})` answers it.
+        response_schema: JSON Schema of the answer, None for any.
     """
 
     value: Any
     id: str = ""
+    response_schema: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

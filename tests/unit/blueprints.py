@@ -22,7 +22,9 @@ def node(name: str, *triggers: str, reads: str | tuple[str, ...] = ("log",)) -> 
 
 def blueprint(*nodes: Node, **channels: BaseChannel[Any, Any]) -> Blueprint:
     """A graph of these nodes over "log" (a list that grows), "value" and one trigger for each node."""
-    triggers = {key: EphemeralValue(Any, guard=False) for each in nodes for key in each.triggers}
+    triggers: dict[str, BaseChannel[Any, Any]] = {
+        key: EphemeralValue(Any, guard=False) for each in nodes for key in each.triggers
+    }
     log: BaseChannel[Any, Any] = BinaryOperatorAggregate(list, operator.add)
     return Blueprint(
         name="graph",

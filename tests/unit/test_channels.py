@@ -217,7 +217,11 @@ def test_two_overwrites_in_one_step_are_refused() -> None:
 
 
 def test_every_run_starts_from_a_zero_of_its_own() -> None:
-    spec = BinaryOperatorAggregate(list, lambda so_far, new: (so_far.extend(new), so_far)[1])
+    def extend(so_far: list[int], new: list[int]) -> list[int]:
+        so_far.extend(new)
+        return so_far
+
+    spec: Channel = BinaryOperatorAggregate(list, extend)
     one, other = fresh(spec), fresh(spec)
     one.update([[1]])
     assert other.get() == []
@@ -294,7 +298,7 @@ def test_what_cannot_be_changed_is_not_copied(value: Any) -> None:
 
 
 def test_an_input_is_copied_with_the_containers_that_are_values_in_it() -> None:
-    value = {"items": [1], "deep": {"inner": [1]}}
+    value: dict[str, Any] = {"items": [1], "deep": {"inner": [1]}}
     copy = input_copy(value)
     copy["items"].append(2)
     copy["deep"]["more"] = 1

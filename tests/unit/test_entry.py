@@ -35,7 +35,8 @@ def entry(given: Any, *, head: str | None = "head", at: str | None = None, **row
     thread = ThreadRecord("t", head, "done", 1, **row) if head or row else None
     saved = CheckpointTuple({}, empty_checkpoint(), {}) if head else None
     config = RunConfig(thread_id="t", checkpoint_id=at)
-    return choose_entry(RunRequest(GRAPH, given, config, None, "log"), Loaded(saved, thread))
+    request = RunRequest(graph=GRAPH, input=given, config=config, saver=None, output="log", shown="log")
+    return choose_entry(request, Loaded(saved, thread))
 
 
 @pytest.mark.parametrize("given", [{}, {"log": [1]}, 0, "", [], False])
@@ -60,7 +61,8 @@ def test_a_command_goes_on_with_its_answer_update_and_destination() -> None:
 
 
 def test_a_command_with_writes_may_begin_a_thread() -> None:
-    for command in (Command(update={"value": 1}), Command(goto="b")):
+    commands: list[Command[Any]] = [Command(update={"value": 1}), Command(goto="b")]
+    for command in commands:
         assert entry(command, head=None) == Fresh(command)
 
 

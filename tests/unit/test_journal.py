@@ -106,7 +106,7 @@ async def test_an_error_is_raised_by_drain_once() -> None:
 
 async def test_cancelling_who_waits_for_a_commit_does_not_cut_the_commit() -> None:
     for durability in ("sync", "async"):
-        saver, commits = queue(durability)  # type: ignore[arg-type]  # a Durability
+        saver, commits = queue(durability)
         steps = [asyncio.create_task(commits.step(str(number))) for number in range(1 if durability == "sync" else 3)]
         await turns()
         steps[-1].cancel()

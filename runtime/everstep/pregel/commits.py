@@ -36,6 +36,7 @@ class CommitQueue:
 
     Attributes:
         token: The fencing token of the run's claim.
+        rejected: Questions whose answers did not fit: they are open again when the run has failed.
         held: What subgraphs have left to be stored when the root run leaves.
     """
 
@@ -45,6 +46,7 @@ class CommitQueue:
         self.durability = durability
         self.token = 0
         self.held = Held()
+        self.rejected: set[str] = set()
         self._behind: deque[asyncio.Task[int]] = deque()
         self._last: asyncio.Task[int] | None = None
 

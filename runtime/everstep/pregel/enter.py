@@ -124,6 +124,7 @@ def _begin(request: RunRequest, loaded: Loaded, step: int, first_counted: int) -
     at = At(f"{config.checkpoint_ns}/{step}", config.checkpoint_ns, step, first_counted + config.recursion_limit - 1)
     start = Start(channels, scope, at, lineage, [])
     if queue is not None:
+        queue.rejected = scope.rejected
         start.journal = Journal(queue, config.checkpoint_ns, is_root=request.parent is None)
     return start
 
@@ -145,7 +146,7 @@ def _scope_of(request: RunRequest, channels: Channels) -> RunScope:
     if request.parent is not None:
         above = request.parent.run
         scope.durable = scope.durable or above.durable
-        scope.slots, scope.run_id = above.slots, above.run_id
+        scope.slots, scope.run_id, scope.rejected = above.slots, above.run_id, above.rejected
         scope.answers = {**above.answers, **request.parent.task.answers}
     return scope
 

@@ -19,6 +19,7 @@ from everstep_savers.checkpoint import (
     INTERRUPT,
     NO_WRITES,
     NULL_TASK_ID,
+    RESUME,
     Checkpoint,
     Claim,
     Commit,
@@ -188,7 +189,11 @@ class Journal:
         if task.suspended:
             return self._writes_of(task, [(INTERRUPT, list(task.questions))])
         if task.error is not None:
-            return self._writes_of(task, [(ERROR, task.error)])
+            writes: list[tuple[str, Any]] = [(ERROR, task.error)]
+            if task.answers.keys() & self.queue.rejected:
+                kept = [answer for key, answer in task.answers.items() if key not in self.queue.rejected]
+                writes.append((RESUME, kept))
+            return self._writes_of(task, writes)
         return None
 
     def _stop_mark(self, checkpoint_id: str) -> TaskWrites:

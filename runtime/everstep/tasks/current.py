@@ -15,6 +15,7 @@ from everstep.config import RunConfig
 from everstep.context import ExecutionInfo, Runtime
 from everstep.errors import ConfigError, EverstepError, GraphInterrupt, InterruptMismatchError
 from everstep.tasks.node import Write
+from everstep.tasks.responses import checked_answer, json_schema_of
 from everstep.tasks.task import Answer, Task
 from everstep.types import MISSING, Interrupt
 
@@ -36,6 +37,7 @@ class RunScope:
         step: The superstep under way; `stop` is the last one the recursion limit allows.
         managed: Keys that are computed for each task.
         checkpoint_id: The checkpoint it started from.
+        rejected: Questions whose answers did not fit in this run; shared with its subgraphs.
         answers: Accepted answers that came with the run, by question id; those of its ancestors for a subgraph.
         nesting: What the engine hands to the runs of subgraphs.
     """
@@ -52,6 +54,7 @@ class RunScope:
         "loop",
         "managed",
         "nesting",
+        "rejected",
         "run_id",
         "slots",
         "step",
@@ -70,6 +73,7 @@ class RunScope:
         self.durable = False
         self.answers: Mapping[str, Answer] = {}
         self.nesting: Any = None
+        self.rejected: set[str] = set()
         self.managed: Mapping[str, type[ManagedValue]] = {}
         self.stop = 0
         self.step = 0
@@ -152,7 +156,7 @@ class Attempt:
             found.update({key: self.run.managed[key].get(progress) for key in channels if key in self.run.managed})
         return found
 
-    def ask(self, value: Any) -> Any:
+    def ask(self, value: Any, response_schema: Any = None) -> Any:
         """Return the answer to the task's next question, or suspend the task."""
         if self.closed:
             raise EverstepError(f"node {self.node!r} asked a question after its attempt had ended")
@@ -165,7 +169,7 @@ class Attempt:
         self.asked += 1
         answer = self.task.answers.get(question_id) or self.run.answers.get(question_id)
         if answer is None:
-            question = Interrupt(value, question_id)
+            question = Interrupt(value, question_id, json_schema_of(response_schema))
             self.questions.append(question)
             raise GraphInterrupt((question,))
         if not _same(answer.question, value):
@@ -174,7 +178,12 @@ class Attempt:
                 f"with {answer.value!r} (question {question_id}); make what a node asks depend on its "
                 f"state and earlier answers only"
             )
-        return answer.value
+        try:
+            return checked_answer(response_schema, answer.value)
+        except ValueError:
+            # Asked again when the thread goes on: an answer that does not fit answers nothing.
+            self.run.rejected.add(question_id)
+            raise
 
     def _stream(self, value: Any) -> None:
         emit = self.run.emit

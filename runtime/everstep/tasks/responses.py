@@ -1,0 +1,65 @@
+"""Response schemas of questions: shown to clients as JSON Schema, and checked against the answer.
+
+A schema is a JSON Schema dict (checked with jsonschema), or a pydantic model, a dataclass, a TypedDict or any
+other type pydantic knows: the answer is then converted to it. Both libraries are optional.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import lru_cache
+from typing import Any, get_type_hints, is_typeddict
+
+
+def json_schema_of(schema: Any) -> dict[str, Any] | None:
+    """What clients are shown.
+
+    Raises:
+        ImportError: The library that the schema needs is not installed.
+        TypeError: It is not a schema.
+    """
+    if schema is None or isinstance(schema, dict):
+        return schema
+    shown: dict[str, Any] = _adapter(schema).json_schema()
+    return shown
+
+
+def checked_answer(schema: Any, value: Any) -> Any:
+    """The answer, converted to the schema's type.
+
+    Raises:
+        ValueError: It does not fit; the validation error of pydantic or jsonschema.
+    """
+    if schema is None:
+        return value
+    if not isinstance(schema, dict):
+        return _adapter(schema).validate_python(value)
+    try:
+        from jsonschema import ValidationError, validate
+    except ImportError as error:
+        raise ImportError(
+            "a JSON Schema as response_schema needs jsonschema: pip install 'everstep[schemas]'"
+        ) from error
+    try:
+        validate(value, schema)
+    except ValidationError as error:
+        place = "".join(f"[{part!r}]" for part in error.absolute_path)
+        raise ValueError(
+            f"the answer {value!r:.200} does not fit its response_schema: {error.message} (at {place or 'top'})"
+        ) from error
+    return value
+
+
+@lru_cache(maxsize=256)
+def _adapter(schema: Any) -> Any:
+    try:
+        from pydantic import TypeAdapter
+    except ImportError as error:
+        raise ImportError("a type as response_schema needs pydantic: pip install 'everstep[schemas]'") from error
+    if is_typeddict(schema) and sys.version_info < (3, 12):
+        # pydantic takes only the TypedDict of typing_extensions, which it depends on, before Python 3.12.
+        from typing_extensions import TypedDict
+
+        make: Any = TypedDict
+        return TypeAdapter(make(schema.__name__, get_type_hints(schema, include_extras=True), total=schema.__total__))
+    return TypeAdapter(schema)

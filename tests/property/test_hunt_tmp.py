@@ -1,0 +1,165 @@
+"""Random graphs: the same state whoever finishes first, however often the run is cut, and wherever it is stored."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from everstep.types import Command
+from everstep_savers.base import AtomicSaver
+from everstep_savers.memory import InMemorySaver
+from everstep_savers.sql import migrate
+from everstep_savers.sql.saver import SQLSaver
+from tests.engine.watched import StoreBroke, WatchedSaver, failing_from
+from tests.property.shapes import Pace, Shape, answer_to, build, paces, shapes
+
+CONFIG = {"configurable": {"thread_id": "t"}}
+durabilities = st.sampled_from(["sync", "async", "exit"])
+
+
+def some(examples: int) -> settings:
+    """The same examples in every run, few enough to be quick."""
+    return settings(max_examples=examples * 15, deadline=None, database=None)
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(work)
+
+
+def fresh() -> dict[str, Any]:
+    return {"log": [], "total": 0}
+
+
+async def undisturbed(shape: Shape) -> Any:
+    """What a run without saver, questions and waiting gives."""
+    return await build(shape).ainvoke(fresh())
+
+
+async def history(graph: Any) -> list[Any]:
+    """What the thread's history tells, without ids and times."""
+    return [
+        (s.values, s.next, s.metadata["source"], s.metadata["step"], [(t.name, t.path, t.result) for t in s.tasks])
+        async for s in graph.aget_state_history(CONFIG)
+    ]
+
+
+@some(60)
+@given(shape=shapes(), pace=paces)
+def test_the_result_does_not_depend_on_who_finishes_first(shape: Shape, pace: list[int]) -> None:
+    async def check() -> None:
+        expected = await undisturbed(shape)
+        assert await build(shape, Pace(pace)).ainvoke(fresh()) == expected
+        saver = InMemorySaver()
+        graph = build(shape, Pace(pace), checkpointer=saver)
+        assert await graph.ainvoke(fresh(), CONFIG, durability="sync") == expected
+
+    run(check())
+
+
+@some(50)
+@given(shape=shapes(ask=True), pace=paces, durability=durabilities, choice=st.randoms(use_true_random=False))
+def test_a_run_cut_by_questions_ends_as_an_undisturbed_one(
+    shape: Shape, pace: list[int], durability: str, choice: Any
+) -> None:
+    async def check() -> None:
+        saver = InMemorySaver()
+        given_: Any = fresh()
+        while True:
+            graph = build(shape, Pace(pace), asks=True, checkpointer=saver)  # as another process would
+            result = await graph.ainvoke(given_, CONFIG, durability=durability)
+            state = await graph.aget_state(CONFIG)
+            questions = result.pop("__interrupt__", [])
+            assert result == state.values
+            assert list(state.interrupts) == questions
+            if not questions:
+                break
+            answered = choice.sample(questions, choice.randint(1, len(questions)))
+            given_ = Command(resume={question.id: answer_to(question.value) for question in answered})
+        assert result == await undisturbed(shape)
+
+    run(check())
+
+
+@some(30)
+@given(
+    shape=shapes(), pace=paces, durability=durabilities, option=st.sampled_from(["interrupt_before", "interrupt_after"])
+)
+def test_a_run_stopped_at_every_node_ends_as_an_undisturbed_one(
+    shape: Shape, pace: list[int], durability: str, option: Any
+) -> None:
+    async def check() -> None:
+        graph = build(shape, Pace(pace), checkpointer=InMemorySaver(), **{option: "*"})
+        result, stops = await graph.ainvoke(fresh(), CONFIG, durability=durability), 0
+        while (await graph.aget_state(CONFIG)).next:
+            result, stops = await graph.ainvoke(None, CONFIG, durability=durability), stops + 1
+            assert stops < 100
+        assert result == await undisturbed(shape)
+
+    run(check())
+
+
+@some(60)
+@given(shape=shapes(), pace=paces, durability=durabilities, broken=st.lists(st.integers(2, 7), min_size=1, max_size=4))
+def test_a_run_whose_store_breaks_ends_as_an_undisturbed_one(
+    shape: Shape, pace: list[int], durability: str, broken: list[int]
+) -> None:
+    async def check() -> None:
+        saver = InMemorySaver()
+        given_: Any = fresh()
+        for number in broken:
+            watched = WatchedSaver(saver, before=failing_from(number))
+            with contextlib.suppress(StoreBroke):
+                await build(shape, Pace(pace), checkpointer=watched).ainvoke(given_, CONFIG, durability=durability)
+            given_ = None
+        graph = build(shape, Pace(pace), checkpointer=saver)
+        result = await graph.ainvoke(given_, CONFIG, durability=durability)
+        assert result == (await graph.aget_state(CONFIG)).values == await undisturbed(shape)
+
+    run(check())
+
+
+@some(30)
+@given(shape=shapes(), pace=paces)
+def test_what_a_reader_sees_of_a_run_is_what_is_stored(shape: Shape, pace: list[int]) -> None:
+    async def check() -> None:
+        graph = build(shape, Pace(pace), checkpointer=InMemorySaver())
+        events = [event async for event in graph.astream(fresh(), CONFIG, stream_mode="values")]
+        _, *stored = reversed([snapshot.values async for snapshot in graph.aget_state_history(CONFIG)])
+        assert _without_repeats(events) == _without_repeats(stored)
+        assert events[-1] == (await graph.aget_state(CONFIG)).values
+
+    run(check())
+
+
+def _without_repeats(values: list[Any]) -> list[Any]:
+    return [value for number, value in enumerate(values) if number == 0 or value != values[number - 1]]
+
+
+@some(15)
+@given(shape=shapes(ask=True), pace=paces, durability=durabilities)
+def test_memory_and_sqlite_tell_the_same_story(shape: Shape, pace: list[int], durability: str) -> None:
+    async def story(saver: AtomicSaver[Any]) -> list[Any]:
+        told: list[Any] = []
+        graph = build(shape, Pace(pace), asks=True, checkpointer=saver)
+        result = await graph.ainvoke(fresh(), CONFIG, durability=durability)
+        while questions := result.pop("__interrupt__", []):
+            told.append((result, sorted(question.value for question in questions), await history(graph)))
+            answers = {question.id: answer_to(question.value) for question in questions}
+            result = await graph.ainvoke(Command(resume=answers), CONFIG, durability=durability)
+        return [*told, result, await history(graph)]
+
+    async def check() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            url = f"sqlite:///{Path(folder, 'threads.db')}"
+            await migrate.upgrade(url)
+            async with SQLSaver.from_url(url, synchronous="OFF") as saver:
+                assert await story(saver) == await story(InMemorySaver())
+
+    run(check())
