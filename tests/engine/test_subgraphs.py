@@ -257,3 +257,19 @@ async def test_static_breakpoints_inside_a_subgraph_stop_the_thread(saver: Saver
 
     assert (stopped, (await graph.aget_state(CONFIG)).next) == ({"log": []}, ("inner",))
     assert await graph.ainvoke(None, CONFIG) == {"log": ["a", "b", "after"]}
+
+
+async def test_a_stateful_subgraph_goes_on_from_its_state_on_the_branch(saver: Saver) -> None:
+    graph = chain(chain(step("a"), name="inner", checkpointer=True), checkpointer=saver)
+    inner = {"configurable": {"thread_id": "t", "checkpoint_ns": "inner"}}
+    await graph.ainvoke({"log": ["1"]}, CONFIG)
+    first = (await graph.aget_state(CONFIG)).config
+    await graph.ainvoke({"log": ["2"]}, CONFIG)
+    old_line = (await graph.aget_state(inner)).values["log"]
+
+    await graph.ainvoke({"log": ["other"]}, first)
+
+    assert "2" in old_line
+    branch = (await graph.aget_state(inner)).values["log"]
+    assert branch[:2] == ["1", "a"]
+    assert "2" not in branch

@@ -113,6 +113,8 @@ def _begin(request: RunRequest, loaded: Loaded, step: int, first_counted: int) -
     queue = _queue_of(request)
     nesting = nesting_of(request, queue)
     scope = _scope_of(request, channels)
+    if loaded.saved is not None:
+        scope.started_from = loaded.saved.checkpoint["id"]
     scope.nesting = nesting
     metadata = dict(config.metadata)
     if config.run_id is not None:
@@ -295,6 +297,7 @@ async def _claim(
     assert start.journal is not None
     if new is not None:
         start.checkpoint_id = new.checkpoint["id"]
+        start.scope.first_made = start.checkpoint_id
         start.at = replace(start.at, origin=start.checkpoint_id)
     start.journal.checkpoint_id = start.checkpoint_id or ""
     if request.parent is not None:

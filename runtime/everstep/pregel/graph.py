@@ -168,7 +168,8 @@ class Pregel:
             subgraphs: Show the snapshots of subgraphs as the `state` of their tasks, not only their configs.
         """
         parsed = self._thread_config(config)
-        return await get_state(self._blueprint_at(parsed), self._require_saver(), parsed, subgraphs=subgraphs)
+        blueprint = self._blueprint_at(parsed, is_read=True)
+        return await get_state(blueprint, self._require_saver(), parsed, subgraphs=subgraphs)
 
     async def aget_state_history(
         self,
@@ -187,7 +188,7 @@ class Pregel:
         """
         parsed = self._thread_config(config)
         history = get_history(
-            self._blueprint_at(parsed),
+            self._blueprint_at(parsed, is_read=True),
             self._require_saver(),
             parsed,
             filter=filter,
@@ -334,15 +335,20 @@ class Pregel:
             )
         return self._saver
 
-    def _blueprint_at(self, config: RunConfig) -> Blueprint:
-        """The graph whose checkpoints are in the config's namespace: this one or one of its subgraphs."""
+    def _blueprint_at(self, config: RunConfig, *, is_read: bool = False) -> Blueprint:
+        """The graph whose checkpoints are in the config's namespace: this one or one of its subgraphs.
+
+        A subgraph that is not known can be read as far as it has the keys of the graph that calls it.
+        """
         found = self.blueprint
         for name in node_names(config.checkpoint_ns):
             node = found.nodes.get(name)
             if node is None or node.subgraph is None:
+                if is_read:
+                    return found
                 raise ConfigError(
-                    f"checkpoint_ns {config.checkpoint_ns!r} leads to node {name!r} of {found.name!r}, which runs no "
-                    f"subgraph that is known; pass the config that a snapshot's task has as its state"
+                    f"Subgraph {name} not found: checkpoint_ns {config.checkpoint_ns!r} leads to it, and graph "
+                    f"{found.name!r} does not know that its nodes run it; add it as a node, or name it in a node's code"
                 )
             found = node.subgraph.blueprint
         return found

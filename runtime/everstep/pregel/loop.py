@@ -161,6 +161,7 @@ class Run:
                 results=self.journal.results_of(done),
             )
             self.checkpoint_id = new.checkpoint["id"]
+            self.scope.first_made = self.scope.first_made or self.checkpoint_id
         ns = self.at.checkpoint_ns
         self.at = At(self.checkpoint_id or f"{ns}/{step + 1}", ns, step + 1, self.at.stop)
         if self.scope.nesting.may_continue:

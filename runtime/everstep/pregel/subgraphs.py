@@ -110,7 +110,8 @@ async def load_nested(request: RunRequest, attempt: Attempt) -> tuple[Loaded, En
         if found is not loaded.saved:  # a listing shows results of the old line, which do not count here
             found = await request.saver.aget_tuple(found.config)
         return replace(loaded, saved=found), Resume()
-    return (loaded if request.is_stateful else replace(loaded, saved=None)), fresh
+    kept = await _on_this_line(request, attempt) if request.is_stateful else None
+    return replace(loaded, saved=kept), fresh
 
 
 async def _belonging(request: RunRequest, attempt: Attempt, newest: CheckpointTuple) -> CheckpointTuple | None:
@@ -134,6 +135,44 @@ async def _belonging(request: RunRequest, attempt: Attempt, newest: CheckpointTu
         if belongs(saved):
             return saved
     return None
+
+
+async def _on_this_line(request: RunRequest, attempt: Attempt) -> CheckpointTuple | None:
+    """The newest checkpoint of a stateful subgraph that was made on the parent's own branch."""
+    assert request.saver is not None
+    parent_ns = attempt.run.config.checkpoint_ns
+    line = _Line(request, attempt)
+    async for saved in request.saver.alist(request.config.saved()):
+        made_at = saved.metadata.get("parents", {}).get(parent_ns)
+        if made_at is None or await line.holds(made_at):
+            return await request.saver.aget_tuple(saved.config)
+    return None
+
+
+class _Line:
+    """The checkpoints of the containing graph that lead to where its run is, read as far back as needed."""
+
+    def __init__(self, request: RunRequest, attempt: Attempt) -> None:
+        self.first_made = attempt.run.first_made
+        self.next = attempt.run.started_from
+        self.known = {self.next}
+        ns = attempt.run.config.checkpoint_ns
+        assert request.saver is not None
+        self.listing = request.saver.alist(request.config.saved(checkpoint_ns=ns))
+
+    async def holds(self, checkpoint_id: str) -> bool:
+        """Is this checkpoint on the line? Ids sort by time, and a parent's before its child's."""
+        if self.first_made is not None and checkpoint_id >= self.first_made:
+            return True  # nobody else writes the thread while this run does
+        while checkpoint_id not in self.known and self.next is not None and checkpoint_id < self.next:
+            saved = await anext(self.listing, None)
+            if saved is None:
+                self.next = None
+            elif saved.checkpoint["id"] == self.next:
+                parent = saved.parent_config
+                self.next = parent["configurable"]["checkpoint_id"] if parent else None
+                self.known.add(self.next)
+        return checkpoint_id in self.known
 
 
 def _asks(saved: CheckpointTuple, ids: frozenset[str]) -> bool:

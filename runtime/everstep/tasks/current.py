@@ -37,6 +37,8 @@ class RunScope:
         step: The superstep under way; `stop` is the last one the recursion limit allows.
         managed: Keys that are computed for each task.
         checkpoint_id: The checkpoint it started from.
+        started_from: The checkpoint this run was loaded from.
+        first_made: The first checkpoint this run made; what is younger is on its branch.
         rejected: Questions whose answers did not fit in this run; shared with its subgraphs.
         answers: Accepted answers that came with the run, by question id; those of its ancestors for a subgraph.
         nesting: What the engine hands to the runs of subgraphs.
@@ -50,6 +52,7 @@ class RunScope:
         "context",
         "durable",
         "emit",
+        "first_made",
         "graph",
         "loop",
         "managed",
@@ -57,6 +60,7 @@ class RunScope:
         "rejected",
         "run_id",
         "slots",
+        "started_from",
         "step",
         "stop",
         "store",
@@ -74,6 +78,8 @@ class RunScope:
         self.answers: Mapping[str, Answer] = {}
         self.nesting: Any = None
         self.rejected: set[str] = set()
+        self.started_from: str | None = None
+        self.first_made: str | None = None
         self.managed: Mapping[str, type[ManagedValue]] = {}
         self.stop = 0
         self.step = 0
