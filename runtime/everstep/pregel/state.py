@@ -33,14 +33,14 @@ def snapshot(
     config: RunConfig,
     saved: CheckpointTuple | None,
     *,
-    is_head: bool = True,
+    applies_results: bool = True,
     states: Mapping[str, Any] | None = None,
 ) -> StateSnapshot:
     """What a checkpoint shows.
 
     Args:
-        is_head: Results of finished tasks whose siblings have not finished count as applied; in history they
-            stand with their tasks.
+        applies_results: Results of finished tasks whose siblings have not finished count as applied, as for the
+            thread as it stands; in history they stand with their tasks.
         states: Task id -> what `PregelTask.state` shows; the config of the task's subgraph by default.
     """
     if saved is None:
@@ -51,12 +51,12 @@ def snapshot(
     pending = saved.pending_writes or ()
     missing = missing_nodes(graph, saved)
     shown = tuple(_shown(graph, config, task, pending, states or {}) for task in tasks)
-    if is_head and (finished := [task for task in tasks if task.finished]):
+    if applies_results and (finished := [task for task in tasks if task.finished]):
         with contextlib.suppress(InvalidUpdateError):  # results that do not fit together show with their tasks
             apply_writes(graph, channels, finished)
     return StateSnapshot(
         values=output_of(channels, graph.stream_channels),
-        next=(*(task.name for task in tasks if not (is_head and task.finished)), *missing),
+        next=(*(task.name for task in tasks if not (applies_results and task.finished)), *missing),
         config=saved.config,
         metadata=dict(saved.metadata),
         created_at=saved.checkpoint["ts"],
@@ -107,20 +107,19 @@ async def get_state(
     graph: Blueprint, saver: AtomicSaver[Any], config: RunConfig, *, subgraphs: bool = False
 ) -> StateSnapshot:
     """The thread's head, or the checkpoint that `config` names."""
-    saved, is_head = await _find(saver, config)
+    saved = await _find(saver, config)
     states = await _subgraph_states(graph, saver, config, saved) if subgraphs and saved is not None else {}
-    return snapshot(graph, config, saved, is_head=is_head, states=states)
+    return snapshot(graph, config, saved, applies_results=config.checkpoint_id is None, states=states)
 
 
-async def _find(saver: AtomicSaver[Any], config: RunConfig) -> tuple[CheckpointTuple | None, bool]:
-    """The checkpoint, and whether it is the head."""
-    head = await saver.aget_tuple(config.saved())
-    if config.checkpoint_id is None or (head is not None and head.checkpoint["id"] == config.checkpoint_id):
-        return head, True
+async def _find(saver: AtomicSaver[Any], config: RunConfig) -> CheckpointTuple | None:
+    """The named checkpoint, or the head."""
+    if config.checkpoint_id is None:
+        return await saver.aget_tuple(config.saved())
     # Only a listing shows the results of a step that has been taken.
     async for saved in saver.alist(config.saved(config.checkpoint_id), limit=1):
-        return saved, False
-    return None, False
+        return saved
+    return None
 
 
 async def _subgraph_states(
@@ -153,7 +152,5 @@ async def get_history(
     limit: int | None = None,
 ) -> AsyncIterator[StateSnapshot]:
     """The thread's checkpoints, newest first."""
-    is_head = before is None and filter is None
     async for saved in saver.alist(config.saved(config.checkpoint_id), filter=filter, before=before, limit=limit):
-        yield snapshot(graph, config, saved, is_head=is_head)
-        is_head = False
+        yield snapshot(graph, config, saved, applies_results=False)
