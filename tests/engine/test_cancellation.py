@@ -128,9 +128,16 @@ async def test_cancelling_the_reader_of_a_stream_ends_the_run(saver: Any) -> Non
 async def test_a_timeout_around_a_run_ends_it(saver: Any) -> None:
     waiting = Waiting()
     graph = chain(("waiting", waiting), saver=saver)
+
+    async def expire(limit: asyncio.Timeout) -> None:
+        await waiting.entered.wait()
+        limit.reschedule(0)
+
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.05):
+        async with asyncio.timeout(None) as limit:
+            expiring = asyncio.create_task(expire(limit))
             await graph.ainvoke({"log": []}, thread())
+    await expiring
     assert waiting.left.is_set()
     assert await status(saver) == "cancelled"
 

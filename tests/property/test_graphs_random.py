@@ -88,14 +88,13 @@ def test_a_run_cut_by_questions_ends_as_an_undisturbed_one(
 
 
 @some(30)
-@given(
-    shape=shapes(), pace=paces, durability=durabilities, option=st.sampled_from(["interrupt_before", "interrupt_after"])
-)
+@given(shape=shapes(), pace=paces, durability=durabilities, is_before=st.booleans())
 def test_a_run_stopped_at_every_node_ends_as_an_undisturbed_one(
-    shape: Shape, pace: list[int], durability: str, option: Any
+    shape: Shape, pace: list[int], durability: str, is_before: bool
 ) -> None:
     async def check() -> None:
-        graph = build(shape, Pace(pace), checkpointer=InMemorySaver(), **{option: "*"})
+        stops_at: dict[str, Any] = {"interrupt_before" if is_before else "interrupt_after": "*"}
+        graph = build(shape, Pace(pace), checkpointer=InMemorySaver(), **stops_at)
         result, stops = await graph.ainvoke(fresh(), CONFIG, durability=durability), 0
         while (await graph.aget_state(CONFIG)).next:
             result, stops = await graph.ainvoke(None, CONFIG, durability=durability), stops + 1
@@ -105,22 +104,70 @@ def test_a_run_stopped_at_every_node_ends_as_an_undisturbed_one(
     run(check())
 
 
+# Numbers of the commits at which the store breaks, and whether they have taken effect all the same.
+breaks = st.lists(st.tuples(st.integers(1, 7), st.booleans()), min_size=1, max_size=4)
+
+
 @some(60)
-@given(shape=shapes(), pace=paces, durability=durabilities, broken=st.lists(st.integers(2, 7), min_size=1, max_size=4))
+@given(shape=shapes(), pace=paces, durability=durabilities, broken=breaks)
 def test_a_run_whose_store_breaks_ends_as_an_undisturbed_one(
-    shape: Shape, pace: list[int], durability: str, broken: list[int]
+    shape: Shape, pace: list[int], durability: str, broken: list[tuple[int, bool]]
 ) -> None:
     async def check() -> None:
         saver = InMemorySaver()
-        given_: Any = fresh()
-        for number in broken:
-            watched = WatchedSaver(saver, before=failing_from(number))
+        for number, has_effect in broken:
+            hook: dict[str, Any] = {"after" if has_effect else "before": failing_from(number)}
+            graph = build(shape, Pace(pace), checkpointer=WatchedSaver(saver, **hook))
             with contextlib.suppress(StoreBroke):
-                await build(shape, Pace(pace), checkpointer=watched).ainvoke(given_, CONFIG, durability=durability)
-            given_ = None
-        graph = build(shape, Pace(pace), checkpointer=saver)
-        result = await graph.ainvoke(given_, CONFIG, durability=durability)
-        assert result == (await graph.aget_state(CONFIG)).values == await undisturbed(shape)
+                await graph.ainvoke(await going_on(saver), CONFIG, durability=durability)
+        await finishes_undisturbed(shape, saver, durability)
+
+    run(check())
+
+
+async def going_on(saver: AtomicSaver[Any]) -> Any:
+    """The input for a run on this thread: none, unless nothing has happened on it yet."""
+    return fresh() if await saver.aget_thread("t") is None else None
+
+
+async def finishes_undisturbed(shape: Shape, saver: AtomicSaver[Any], durability: str) -> None:
+    graph = build(shape, checkpointer=saver)
+    result = await graph.ainvoke(await going_on(saver), CONFIG, durability=durability)
+    assert result == (await graph.aget_state(CONFIG)).values == await undisturbed(shape)
+    record = await saver.aget_thread("t")
+    assert record is not None
+    assert record.status == "done"
+
+
+@some(60)
+@given(
+    shape=shapes(),
+    pace=paces,
+    durability=durabilities,
+    turns=st.lists(st.integers(0, 60), min_size=1, max_size=4),
+    delay=st.integers(0, 4),
+)
+def test_a_run_cancelled_at_any_moment_ends_as_an_undisturbed_one(
+    shape: Shape, pace: list[int], durability: str, turns: list[int], delay: int
+) -> None:
+    async def dawdle(number: int, commit: Any) -> None:
+        for _ in range(delay):
+            await asyncio.sleep(0)
+
+    async def check() -> None:
+        saver = InMemorySaver()
+        graph = build(shape, Pace(pace), checkpointer=WatchedSaver(saver, before=dawdle, after=dawdle))
+        for moment in turns:
+            running = asyncio.create_task(graph.ainvoke(await going_on(saver), CONFIG, durability=durability))
+            for _ in range(moment):
+                await asyncio.sleep(0)
+            running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await running
+            assert len(asyncio.all_tasks()) == 1
+            record = await saver.aget_thread("t")
+            assert record is None or record.status in ("cancelled", "done")
+        await finishes_undisturbed(shape, saver, durability)
 
     run(check())
 
