@@ -133,11 +133,12 @@ async def test_a_timeout_around_a_run_ends_it(saver: Any) -> None:
         await waiting.entered.wait()
         limit.reschedule(0)
 
-    with pytest.raises(TimeoutError):
+    async def run() -> None:
         async with asyncio.timeout(None) as limit:
-            expiring = asyncio.create_task(expire(limit))
-            await graph.ainvoke({"log": []}, thread())
-    await expiring
+            await asyncio.gather(graph.ainvoke({"log": []}, thread()), expire(limit))
+
+    with pytest.raises(TimeoutError):
+        await run()
     assert waiting.left.is_set()
     assert await status(saver) == "cancelled"
 

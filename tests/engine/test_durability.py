@@ -169,16 +169,21 @@ async def test_a_failed_run_continued_with_none_runs_only_what_had_not_finished(
 
 async def test_a_run_is_never_more_than_two_step_commits_ahead_of_a_slow_store(saver: Any) -> None:
     steps, delay = 30, 0.01
+    loop, ahead, stored = Loop(steps), [], 0
 
     async def slow(number: int, commit: Any) -> None:
         await asyncio.sleep(delay)
+        ahead.append(loop.entered - stored)
 
-    watched = WatchedSaver(saver, before=slow)
-    loop = Loop(steps)
+    async def count(number: int, commit: Any) -> None:
+        nonlocal stored
+        stored += number > 2  # the claim, and the step that makes the input into state
+
+    watched = WatchedSaver(saver, before=slow, after=count)
     started = time.monotonic()
     await loop.graph(watched).ainvoke({"log": []}, thread(), durability="async")
     elapsed = time.monotonic() - started
-    assert watched.most_steps_pending <= 2
+    assert max(ahead) == 3  # two commits are under way, and a third step is about to wait for the first of them
     assert steps * delay <= elapsed < 3 * steps * delay + 1
     assert watched.commits == steps + 2
 

@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal, TypedDict
 
 import pytest
 from pydantic import BaseModel
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from everstep.constants import END, START
 from everstep.context import interrupt
@@ -25,6 +27,7 @@ from everstep.graph.validate import GraphWarning
 from everstep.types import Command, Send
 from everstep_savers.sql.database import parse_url, shown
 from everstep_savers.sql.saver import SQLSaver
+from everstep_savers.sql.schema import SCHEMA_REVISION, VERSION_TABLE
 from tests.engine.graphs import Log, Update, chain, history, says, side_by_side, thread
 
 
@@ -403,3 +406,21 @@ async def test_a_database_that_was_not_migrated_is_told_with_the_command_to_run(
     assert await database_error(SchemaOutOfDate, empty_url) == (
         f"database {url} has no Everstep tables yet; create them: everstep db upgrade --url {url}"
     )
+
+
+async def test_a_database_that_is_too_new_is_told_with_the_way_out(saver_url: str) -> None:
+    await write_revision(saver_url, "9999")
+    url = shown(parse_url(saver_url))
+    assert await database_error(SchemaOutOfDate, saver_url) == (
+        f"database {url} has schema 9999, this version of everstep knows only up to {SCHEMA_REVISION}; install the "
+        f"newer everstep, or with that one take the schema back: everstep db downgrade --revision {SCHEMA_REVISION} "
+        f"--url {url}"
+    )
+
+
+async def write_revision(url: str, revision: str) -> None:
+    """Say that a database has this schema."""
+    engine = create_async_engine(parse_url(url))
+    async with engine.begin() as connection:
+        await connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '{revision}'"))
+    await engine.dispose()

@@ -15,6 +15,7 @@ from everstep.graph.builder import StateGraph
 from everstep.managed import IsLastStep, RemainingSteps
 from everstep.types import Command, Overwrite, Send
 from tests.engine.graphs import Log, Update, chain, says, side_by_side, thread
+from tests.engine.watched import StoreBroke, WatchedSaver, failing_from
 
 
 def in_turn(order: tuple[str, ...]) -> Callable[[str], tuple[str, Callable[..., Any]]]:
@@ -278,6 +279,17 @@ async def test_a_resumed_run_may_take_as_many_supersteps_as_a_fresh_one(saver: A
         with pytest.raises(GraphRecursionError):
             await graph.ainvoke(given, {**thread(), "recursion_limit": 3})
     assert (await graph.aget_state(thread())).values == {"log": list(range(1, 10))}
+
+
+async def test_a_run_cut_off_before_its_first_node_may_take_as_many_supersteps_too(saver: Any) -> None:
+    config = {**thread(), "recursion_limit": 2}
+    with pytest.raises(StoreBroke):
+        await chain(says("a"), says("b"), saver=WatchedSaver(saver, before=failing_from(2))).ainvoke(
+            {"log": []}, config, durability="sync"
+        )
+    graph = chain(says("a"), says("b"), saver=saver)
+    assert (await graph.aget_state(config)).next == ("__start__",)
+    assert await graph.ainvoke(None, config) == {"log": ["a", "b"]}
 
 
 async def test_a_run_that_fits_its_limit_exactly_ends_well() -> None:

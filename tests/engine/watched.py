@@ -41,8 +41,6 @@ class WatchedSaver(AtomicSaver[Any]):
         self.after = after
         self.on_load: Callable[[], Awaitable[Any]] | None = None
         self.commits = 0
-        self.steps_pending = 0
-        self.most_steps_pending = 0
 
     def prepare(self, commit: Commit) -> Any:
         return self.saver.prepare(commit)
@@ -50,16 +48,10 @@ class WatchedSaver(AtomicSaver[Any]):
     async def acommit(self, prepared: Any) -> int:
         self.commits += 1
         number = self.commits
-        is_step = bool(prepared.checkpoints) and prepared.claim is None
-        self.steps_pending += is_step
-        self.most_steps_pending = max(self.most_steps_pending, self.steps_pending)
-        try:
-            await self.before(number, prepared)
-            token = await self.saver.acommit(prepared)
-            await self.after(number, prepared)
-            return token
-        finally:
-            self.steps_pending -= is_step
+        await self.before(number, prepared)
+        token = await self.saver.acommit(prepared)
+        await self.after(number, prepared)
+        return token
 
     async def aload(self, config: Config) -> Loaded:
         loaded = await self.saver.aload(config)
