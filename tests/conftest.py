@@ -27,7 +27,7 @@ from everstep_savers.base import AtomicSaver
 from everstep_savers.memory import InMemorySaver
 from everstep_savers.sql import migrate
 from everstep_savers.sql.saver import SQLSaver
-from everstep_savers.sql.schema import metadata
+from everstep_savers.sql.schema import SCHEMA_REVISION, VERSION_TABLE, metadata
 
 T = TypeVar("T")
 
@@ -81,6 +81,9 @@ def postgres_url(migrated_postgres_url: str) -> str:
             migrated_postgres_url,
             f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE {others}",
             *(f"DELETE FROM {table}" for table in metadata.tables),
+            # Tests of too old and too new schemas leave what they wrote here.
+            f"DELETE FROM {VERSION_TABLE}",
+            f"INSERT INTO {VERSION_TABLE} VALUES ('{SCHEMA_REVISION}')",
         )
     )
     return migrated_postgres_url

@@ -9,8 +9,10 @@ from typing import Any, TypedDict
 
 import pytest
 
+from everstep.config import get_config
 from everstep.constants import START
 from everstep.context import interrupt
+from everstep.errors import EverstepError
 from everstep.graph.builder import StateGraph
 from everstep.types import Command, Send
 from tests.engine.graphs import AT_ONCE, Log, Update, chain, says, side_by_side, thread
@@ -215,6 +217,12 @@ async def test_the_context_of_a_streamed_run_is_the_one_its_reader_started_with(
     finally:
         variable.reset(token)
     assert (seen["a"], seen["b"]) == ("caller", "caller")
+
+
+async def test_who_has_run_a_graph_is_not_in_its_nodes() -> None:
+    await chain(says("a"), says("b")).ainvoke({"log": []})
+    with pytest.raises(EverstepError, match="called outside of a node"):
+        get_config()
 
 
 async def test_each_attempt_begins_with_the_callers_context() -> None:
