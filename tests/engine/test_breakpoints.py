@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from everstep.constants import START
+from everstep.context import interrupt
 from everstep.errors import ConfigError
 from everstep.graph.builder import StateGraph
 from everstep.types import Command
@@ -51,6 +52,17 @@ async def test_any_answer_goes_on_from_a_breakpoint(saver: Any) -> None:
     graph = chain(says("a"), says("b"), saver=saver, interrupt_before=["b"])
     await graph.ainvoke({"log": []}, thread())
     assert await stops(graph, Command(resume="go"), saver) == (["a", "b"], (), "done")
+
+
+async def test_an_answer_that_goes_on_from_a_breakpoint_answers_no_later_question(saver: Any) -> None:
+    async def ask(state: Log) -> Update:
+        return {"log": [interrupt("q")]}
+
+    graph = chain(says("a"), ask, saver=saver, interrupt_before=["ask"])
+    await graph.ainvoke({"log": []}, thread())
+    result = await graph.ainvoke(Command(resume="go on"), thread())
+    assert [question.value for question in result["__interrupt__"]] == ["q"]
+    assert await graph.ainvoke(Command(resume="A"), thread()) == {"log": ["a", "A"]}
 
 
 async def test_a_breakpoint_in_a_cycle_stops_every_time(saver: Any) -> None:

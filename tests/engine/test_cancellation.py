@@ -108,6 +108,18 @@ async def test_leaving_the_stream_early_ends_the_run_and_keeps_what_finished(dur
     assert (first.runs, quick.runs) == (1, 1)
 
 
+async def test_a_stream_that_is_left_without_being_closed_ends_its_run(saver: Any) -> None:
+    waiting = Waiting()
+    graph = chain(says("a"), ("waiting", waiting), saver=saver)
+    async for _ in graph.astream({"log": []}, thread()):
+        break
+    async with asyncio.timeout(5):
+        if waiting.entered.is_set():
+            await waiting.left.wait()
+        await asyncio.gather(*other_tasks(), return_exceptions=True)
+    assert await status(saver) == "cancelled"
+
+
 async def test_cancelling_the_reader_of_a_stream_ends_the_run(saver: Any) -> None:
     waiting = Waiting()
     graph = chain(says("a"), ("waiting", waiting), saver=saver)

@@ -184,7 +184,7 @@ async def test_a_run_is_never_more_than_two_step_commits_ahead_of_a_slow_store(s
     await loop.graph(watched).ainvoke({"log": []}, thread(), durability="async")
     elapsed = time.monotonic() - started
     assert max(ahead) == 3  # two commits are under way, and a third step is about to wait for the first of them
-    assert steps * delay <= elapsed < 3 * steps * delay + 1
+    assert steps * delay <= elapsed < steps * delay + 5
     assert watched.commits == steps + 2
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from everstep.constants import START
 from everstep.context import interrupt
-from everstep.errors import CheckpointNotFound, ConfigError, InvalidUpdateError, ThreadDeleted
+from everstep.errors import CheckpointNotFound, ConfigError, InvalidUpdateError, ThreadDeleted, UnknownInterruptError
 from everstep.graph.builder import StateGraph
 from everstep.types import Command, Send, StateSnapshot, StateUpdate
 from tests.engine.graphs import Log, Update, chain, history, says, side_by_side, thread
@@ -269,6 +269,22 @@ async def test_several_updates_have_a_checkpoint_each(saver: Any) -> None:
         await graph.abulk_update_state(thread(), [])
 
 
+async def test_an_update_in_the_name_of_the_asking_node_answers_in_its_place(saver: Any) -> None:
+    async def ask(state: Log) -> Update:
+        return {"log": [interrupt("q")]}
+
+    graph = chain(says("a"), ask, says("b"), saver=saver)
+    (question,) = (await graph.ainvoke({"log": []}, thread()))["__interrupt__"]
+    await graph.aupdate_state(thread(), {"log": ["by hand"]}, as_node="ask")
+    state = await graph.aget_state(thread())
+    assert (state.next, state.interrupts) == (("b",), ())
+    late: list[Any] = ["A", {question.id: "A"}]
+    for answer in late:
+        with pytest.raises(UnknownInterruptError):
+            await graph.ainvoke(Command(resume=answer), thread())
+    assert await graph.ainvoke(None, thread()) == {"log": ["a", "by hand", "b"]}
+
+
 async def test_an_update_keeps_the_threads_status(saver: Any) -> None:
     graph = chain(says("a"), says("b"), saver=saver, interrupt_before=["b"])
     await graph.ainvoke({"log": []}, thread())
@@ -315,6 +331,28 @@ async def test_a_replayed_question_is_asked_again_and_answered_anew(saver: Any) 
     assert [question.value for question in result["__interrupt__"]] == ["q"]
     assert await graph.ainvoke(Command(resume="second"), thread()) == {"log": ["a", "second", "b"]}
     assert old[0].values == (await graph.aget_state(old[0].config)).values == {"log": ["a", "first", "b"]}
+
+
+async def test_a_past_question_is_answered_anew_on_a_branch_of_its_own(saver: Any) -> None:
+    runs = 0
+
+    async def ask(state: Log) -> Update:
+        return {"log": [interrupt("q")]}
+
+    async def beside(state: Log) -> Update:
+        nonlocal runs
+        runs += 1
+        return {"log": ["beside"]}
+
+    graph = side_by_side(ask, beside, saver=saver)
+    await graph.ainvoke({"log": []}, thread())
+    asked = (await graph.aget_state(thread())).config
+    assert await graph.ainvoke(Command(resume="first"), thread()) == {"log": ["first", "beside"]}
+    old = await history(graph, thread())
+    assert await graph.ainvoke(Command(resume="second"), asked) == {"log": ["second", "beside"]}
+    assert runs == 1
+    assert (await history(graph, thread()))[-len(old) :] == old
+    assert (await graph.aget_state(old[0].config)).values == {"log": ["first", "beside"]}
 
 
 async def test_a_fork_by_update_goes_its_own_way_and_leaves_the_old_line_alone(saver: Any) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -38,6 +39,7 @@ def fork(deed: str, plan: dict[str, Any], outcome: Path) -> int:
     """Fork a child that does its deed and writes the outcome; its process id."""
     if child := os.fork():
         return child
+    signal.alarm(30)  # a child that hangs fails its test, and not all that come after it
     result: Any = None
     error: str | None = None
     try:

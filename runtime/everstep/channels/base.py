@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
+from everstep.errors import EmptyChannelError
 from everstep.types import MISSING
 
 Value = TypeVar("Value")
@@ -92,3 +93,38 @@ class BaseChannel(ABC, Generic[Value, Update]):
     def finish(self) -> bool:
         """Nothing is left to run; tell whether that changed the channel."""
         return False
+
+
+class ValueChannel(BaseChannel[Value, Value], Generic[Value]):
+    """A channel whose state is its value."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, typ: Any, key: str = "") -> None:
+        super().__init__(typ, key)
+        self.value: Any = MISSING
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def from_checkpoint(self, checkpoint: Any) -> Self:
+        live = type(self)(self.typ, self.key)
+        live.value = checkpoint
+        return live
+
+    def checkpoint(self) -> Any:
+        return self.value
+
+    def get(self) -> Value:
+        if self.value is MISSING:
+            raise EmptyChannelError(f"channel {self.key!r} has no value yet")
+        value: Value = self.value
+        return value
+
+    def peek(self) -> Any:
+        return self.value
+
+    def is_available(self) -> bool:
+        return self.value is not MISSING

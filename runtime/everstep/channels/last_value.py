@@ -5,47 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, Self
 
-from everstep.channels.base import BaseChannel, Value
+from everstep.channels.base import Value, ValueChannel
 from everstep.errors import EmptyChannelError, InvalidUpdateError
 from everstep.types import MISSING
 
 
-class _OneValue(BaseChannel[Value, Value], Generic[Value]):
-    """A channel whose state is its value."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, typ: Any, key: str = "") -> None:
-        super().__init__(typ, key)
-        self.value: Any = MISSING
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def from_checkpoint(self, checkpoint: Any) -> Self:
-        live = type(self)(self.typ, self.key)
-        live.value = checkpoint
-        return live
-
-    def checkpoint(self) -> Any:
-        return self.value
-
-    def get(self) -> Value:
-        if self.value is MISSING:
-            raise EmptyChannelError(f"channel {self.key!r} has no value yet")
-        value: Value = self.value
-        return value
-
-    def peek(self) -> Any:
-        return self.value
-
-    def is_available(self) -> bool:
-        return self.value is not MISSING
-
-
-class LastValue(_OneValue[Value], Generic[Value]):
+class LastValue(ValueChannel[Value], Generic[Value]):
     """The last value written; one write per superstep."""
 
     __slots__ = ()
@@ -62,7 +27,7 @@ class LastValue(_OneValue[Value], Generic[Value]):
         return True
 
 
-class AnyValue(_OneValue[Value], Generic[Value]):
+class AnyValue(ValueChannel[Value], Generic[Value]):
     """The last of several writes, which are taken to be equal; empty after a step without one."""
 
     __slots__ = ()
@@ -77,7 +42,7 @@ class AnyValue(_OneValue[Value], Generic[Value]):
         return had_value
 
 
-class EphemeralValue(_OneValue[Value], Generic[Value]):
+class EphemeralValue(ValueChannel[Value], Generic[Value]):
     """A value for the next superstep only.
 
     Attributes:
@@ -110,7 +75,7 @@ class EphemeralValue(_OneValue[Value], Generic[Value]):
         return True
 
 
-class UntrackedValue(_OneValue[Value], Generic[Value]):
+class UntrackedValue(ValueChannel[Value], Generic[Value]):
     """The last value written, never stored: a resumed run starts without it."""
 
     __slots__ = ("guard",)
@@ -141,7 +106,7 @@ class UntrackedValue(_OneValue[Value], Generic[Value]):
         return True
 
 
-class LastValueAfterFinish(_OneValue[Value], Generic[Value]):
+class LastValueAfterFinish(ValueChannel[Value], Generic[Value]):
     """The last value written, visible once nothing else is left to run: the trigger of a deferred node."""
 
     __slots__ = ("finished",)

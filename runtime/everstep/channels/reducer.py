@@ -6,8 +6,8 @@ import collections.abc
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Self, get_origin
 
-from everstep.channels.base import BaseChannel, Value
-from everstep.errors import EmptyChannelError, InvalidUpdateError
+from everstep.channels.base import Value, ValueChannel
+from everstep.errors import InvalidUpdateError
 from everstep.types import MISSING, Overwrite
 
 # What a key of an abstract container type starts from.
@@ -22,7 +22,7 @@ _CONCRETE: dict[Any, type] = {
 _OVERWRITE_KEY = "__overwrite__"
 
 
-class BinaryOperatorAggregate(BaseChannel[Value, Value], Generic[Value]):
+class BinaryOperatorAggregate(ValueChannel[Value], Generic[Value]):
     """Reduces each write into the value with a function of two arguments.
 
     The value starts from the type called without arguments (``[]`` for ``list[int]``, ``0`` for ``int``)
@@ -33,13 +33,13 @@ class BinaryOperatorAggregate(BaseChannel[Value, Value], Generic[Value]):
         operator: ``operator(value, write) -> value``.
     """
 
-    __slots__ = ("operator", "value")
+    __slots__ = ("operator",)
 
     def __init__(self, typ: Any, operator: Callable[[Any, Any], Any], key: str = "") -> None:
         origin = get_origin(typ) or typ
         super().__init__(_CONCRETE.get(origin, typ), key)
         self.operator = operator
-        self.value: Any = self._zero()
+        self.value = self._zero()
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, BinaryOperatorAggregate):
@@ -47,7 +47,7 @@ class BinaryOperatorAggregate(BaseChannel[Value, Value], Generic[Value]):
         names = {getattr(self.operator, "__name__", ""), getattr(other.operator, "__name__", "")}
         return self.operator is other.operator or names == {"<lambda>"}
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def _zero(self) -> Any:
         try:
@@ -60,21 +60,6 @@ class BinaryOperatorAggregate(BaseChannel[Value, Value], Generic[Value]):
         if checkpoint is not MISSING:
             live.value = checkpoint
         return live
-
-    def checkpoint(self) -> Any:
-        return self.value
-
-    def get(self) -> Value:
-        if self.value is MISSING:
-            raise EmptyChannelError(f"channel {self.key!r} has no value yet")
-        value: Value = self.value
-        return value
-
-    def peek(self) -> Any:
-        return self.value
-
-    def is_available(self) -> bool:
-        return self.value is not MISSING
 
     def update(self, values: Sequence[Value]) -> bool:
         if not values:
