@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sqlite3
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import make_url
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from everstep_savers.base import AtomicSaver
@@ -19,6 +22,7 @@ from everstep_savers.errors import DatabaseUnavailable, SchemaOutOfDate
 from everstep_savers.memory import InMemorySaver, MemorySaver
 from everstep_savers.sql.database import parse_url, shown
 from everstep_savers.sql.saver import SQLSaver
+from everstep_savers.sql.sqlite import _connect
 from tests.conformance.records import config, named, put_chain
 
 
@@ -386,3 +390,21 @@ def test_importing_the_package_loads_no_database_library() -> None:
     )
 
     assert done.stdout == "[]\n['sqlalchemy']\n"
+
+
+def test_a_new_file_may_be_opened_by_many_at_once(tmp_path: Path) -> None:
+    def open_together(path: Path) -> None:
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            connection.execute("CREATE TABLE kept (value)")  # a file that is not in WAL mode yet
+        url = make_url(f"sqlite:///{path}")
+        together = threading.Barrier(8)
+
+        def open_one(_: int) -> None:
+            together.wait()
+            _connect(url, "FULL").close()
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(open_one, range(8)))
+
+    for number in range(40):
+        open_together(tmp_path / f"{number}.db")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -287,9 +288,30 @@ def _connect(url: URL, synchronous: str) -> sqlite3.Connection:
     (name,), options = pysqlite.dialect().create_connect_args(url)
     settings: dict[str, Any] = {**options, "isolation_level": None, "cached_statements": 256}
     connection: sqlite3.Connection = sqlite3.connect(name, timeout=BUSY_TIMEOUT, **settings)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute(f"PRAGMA synchronous = {synchronous}")
+    try:
+        _use_wal(connection)
+        connection.execute(f"PRAGMA synchronous = {synchronous}")
+    except BaseException:
+        connection.close()
+        raise
     return connection
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Switch to WAL; SQLite does not wait by itself while another process switches, recovers or closes the file."""
+    ends = time.monotonic() + BUSY_TIMEOUT
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").fetchall()
+        except sqlite3.OperationalError as error:
+            if (
+                error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+                or time.monotonic() > ends
+            ):
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 def _create_schema(connection: sqlite3.Connection) -> None:
