@@ -8,7 +8,7 @@ The user's dictionary has the shape of the neighbouring ecosystem: `configurable
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,6 +76,7 @@ def parse_config(config: Mapping[str, Any] | None, base: Mapping[str, Any] | Non
     """
     if not config and not base:
         return RunConfig(recursion_limit=default_recursion_limit())
+    _check_shape(config)
     merged = merge_configs(base, config)
     _check_keys(merged)
     configurable = dict(merged.get("configurable") or {})
@@ -93,6 +94,22 @@ def parse_config(config: Mapping[str, Any] | None, base: Mapping[str, Any] | Non
         run_name=merged.get("run_name"),
         callbacks=merged.get("callbacks"),
     )
+
+
+def _check_shape(config: Any) -> None:
+    """Refuse what cannot be read as a config."""
+    if config is None:
+        return
+    if not isinstance(config, Mapping):
+        raise ConfigError(
+            f'a config is a mapping such as {{"configurable": {{"thread_id": "..."}}}}, got {config!r:.100}'
+        )
+    for key in ("configurable", "metadata"):
+        if config.get(key) is not None and not isinstance(config[key], Mapping):
+            raise ConfigError(f"config key {key!r} is a mapping, got {type(config[key]).__name__} {config[key]!r:.100}")
+    tags = config.get("tags")
+    if tags is not None and (isinstance(tags, str) or not isinstance(tags, Iterable)):
+        raise ConfigError(f"config key 'tags' is a list of strings, got {type(tags).__name__} {tags!r:.100}")
 
 
 def merge_configs(*configs: Mapping[str, Any] | None) -> dict[str, Any]:

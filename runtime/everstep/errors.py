@@ -94,13 +94,7 @@ class EmptyInputError(ConfigError):
 
 
 class InvalidUpdateError(EverstepError):
-    """A node's result does not fit the graph: wrong shape, key, target or number of writes.
-
-    Attributes:
-        nodes: The nodes whose writes the barrier refused.
-    """
-
-    nodes: tuple[str, ...] = ()
+    """A node's result does not fit the graph: wrong shape, key, target or number of writes."""
 
 
 class GraphMismatchError(EverstepError):
@@ -174,6 +168,14 @@ class ParentCommand(BaseException):
     def __init__(self, *commands: Command[str]) -> None:
         super().__init__(*commands)
         self.commands = commands
+
+
+def error_text(error: BaseException) -> str:
+    """Type and text of an exception; also of one whose own text cannot be made."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception as broken:
+        return f"{type(error).__name__} (its text raised {type(broken).__name__})"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -143,4 +143,10 @@ def retry_policies(value: RetryPolicy | Sequence[RetryPolicy] | None) -> tuple[R
     """One policy, several (the first that matches counts) or none, as a tuple."""
     if value is None:
         return ()
-    return (value,) if isinstance(value, RetryPolicy) else tuple(value)
+    policies = (value,) if isinstance(value, RetryPolicy) else tuple(value) if isinstance(value, Sequence) else (value,)
+    for policy in policies:
+        if not isinstance(policy, RetryPolicy):
+            raise TypeError(
+                f"retry_policy is a RetryPolicy or a list of them, got {type(policy).__name__} {policy!r:.100}"
+            )
+    return policies

@@ -55,6 +55,8 @@ def checked_key(kind: str, name: str) -> str:
     Raises:
         ValueError: With kind and name.
     """
+    if not isinstance(name, str):
+        raise TypeError(f"{kind} must be a string, got {type(name).__name__} {name!r:.100}")
     if "\0" in name:
         raise ValueError(f"{kind} {name!r} contains a NUL character, which a database key cannot hold")
     if not name.isascii():

@@ -25,6 +25,7 @@ class Channels:
         live: By key.
         versions: Of the channels that were ever written.
         seen: Node -> trigger channel -> version the node last acted on.
+        refused: The nodes whose writes the last barrier refused; it failed then.
         changed: Channels changed since the last checkpoint was taken, with their versions.
         transient: Keys of the channels whose values live inside the checkpoint.
         consuming: Keys of the channels that react to `consume()`.
@@ -39,6 +40,7 @@ class Channels:
         "finishing",
         "live",
         "newest",
+        "refused",
         "seen",
         "transient",
         "versions",
@@ -57,6 +59,7 @@ class Channels:
         self.versions: dict[str, Version] = dict(checkpoint["channel_versions"]) if checkpoint else {}
         self.seen = {node: dict(seen) for node, seen in checkpoint["versions_seen"].items()} if checkpoint else {}
         self.changed: dict[str, Version] = {}
+        self.refused: tuple[str, ...] = ()
         self.newest: Any = newest or None
         for version in self.versions.values():
             if self.newest is None or version > self.newest:  # type: ignore[operator]  # one kind per thread

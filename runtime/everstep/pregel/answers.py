@@ -50,7 +50,9 @@ def bind(value: Any, tasks: Sequence[Task]) -> Binding:
             question.
     """
     questions = [(task, question) for task in tasks for question in task.questions]
-    if is_answer_map(value):
+    if not is_answer_map(value):
+        _refuse_mistyped_map(value, questions)
+    else:
         return _bind_map(value, tasks, questions)
     if len(questions) > 1:
         raise UnknownInterruptError(
@@ -65,6 +67,25 @@ def bind(value: Any, tasks: Sequence[Task]) -> Binding:
         return Binding(plain_elsewhere=True)
     check_repeated(value, answers[-1], questions)
     return Binding(repeated=True)
+
+
+def _refuse_mistyped_map(value: Any, questions: Sequence[tuple[Task, Interrupt]]) -> None:
+    """Refuse a dict that means to answer by id and has a key which is none: it would be the answer, for good."""
+    if not isinstance(value, dict):
+        return
+    open_ids = [question.id for _, question in questions]
+    for key in value:
+        if isinstance(key, str) and _resembles(key.strip().lower(), open_ids):
+            wrong = [other for other in value if not (isinstance(other, str) and _ID.match(other))]
+            raise UnknownInterruptError(
+                f"the answer looks like a map by question id, but {wrong[0]!r} is no id (32 lowercase hex digits). "
+                f"{describe_open(questions)}"
+            )
+
+
+def _resembles(key: str, ids: Sequence[str]) -> bool:
+    """Is this one of the ids, or the better part of one?"""
+    return any(key == known or (len(key) > 8 and known.startswith(key)) for known in ids)
 
 
 def _bind_map(value: Mapping[str, Any], tasks: Sequence[Task], questions: Sequence[tuple[Task, Interrupt]]) -> Binding:

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from everstep.errors import GraphInterrupt, GraphRecursionError, InvalidUpdateError, ParentCommand
+from everstep.errors import GraphInterrupt, GraphRecursionError, InvalidUpdateError, ParentCommand, error_text
 from everstep.pregel.breakpoints import stops_at
 from everstep.pregel.checkpoints import make_checkpoint
 from everstep.pregel.enter import Start, start_run
@@ -224,12 +224,12 @@ class Run:
         """Store the results of finished tasks and why the run failed."""
         if self.journal is not None:
             status: Status = "out_of_steps" if isinstance(error, GraphRecursionError) else "failed"
-            await self._leave(status, f"{type(error).__name__}: {error}", getattr(error, "nodes", ()))
+            await self._leave(status, error_text(error))
 
-    async def _leave(self, status: Status, text: str | None, unfit: Sequence[str] = ()) -> None:
+    async def _leave(self, status: Status, text: str | None) -> None:
         assert self.journal is not None
         # Writes that the barrier refused are not a result: once their node is mended it has to run again.
-        tasks = [task for task in self.tasks if task.name not in unfit]
+        tasks = [task for task in self.tasks if task.name not in self.channels.refused]
         try:
             await self.journal.leave_shielded(status, text, tasks)
         except (PersistenceError, OSError, TimeoutError) as error:

@@ -48,7 +48,13 @@ def apply_writes(graph: Blueprint, channels: Channels, tasks: Sequence[Writes]) 
         try:
             changed = channels.write(key, values)
         except InvalidUpdateError as error:
-            raise _naming_nodes(error, key, ordered) from None
+            channels.refused = _writers(key, ordered)
+            raise InvalidUpdateError(f"{error} (written by {_nodes(channels.refused)})") from None
+        except Exception as error:
+            # A reducer's own exception, as it is: its author knows it.
+            channels.refused = _writers(key, ordered)
+            error.add_note(f"while reducing key {key!r}, written by {_nodes(channels.refused)}")
+            raise
         if changed:
             channels.bump(key, version)
             if channels.live[key].is_available():
@@ -101,12 +107,14 @@ def _by_channel(graph: Blueprint, tasks: Iterable[Writes]) -> dict[str, list[Any
     return written
 
 
-def _naming_nodes(error: InvalidUpdateError, key: str, tasks: Iterable[Writes]) -> InvalidUpdateError:
-    writers = [repr(task.name) for task in tasks if any(name == key for name, _ in task.writes)]
-    nodes = "node " + writers[0] if len(writers) == 1 else "nodes " + ", ".join(writers)
-    named = InvalidUpdateError(f"{error} (written by {nodes})")
-    named.nodes = tuple(task.name for task in tasks if any(name == key for name, _ in task.writes))
-    return named
+def _writers(key: str, tasks: Iterable[Writes]) -> tuple[str, ...]:
+    """The nodes that wrote to a channel, once each, in order."""
+    return tuple(dict.fromkeys(task.name for task in tasks if any(name == key for name, _ in task.writes)))
+
+
+def _nodes(names: Sequence[str]) -> str:
+    listed = ", ".join(map(repr, names))
+    return f"node {listed}" if len(names) == 1 else f"nodes {listed}"
 
 
 def _finish(channels: Channels, version: Any) -> set[str]:

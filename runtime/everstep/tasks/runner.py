@@ -13,6 +13,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 
+from everstep.errors import error_text
 from everstep.policies import RetryPolicy
 from everstep.tasks.attempt import run_attempt
 from everstep.tasks.current import Attempt, RunScope
@@ -47,10 +48,9 @@ async def run_task(run: RunScope, task: Task) -> Outcome:
             return outcome
         delay = policy.delay(number, random.random())
         logger.info(
-            "node %r failed with %s: %s; attempt %d of %d follows in %.3f s (%s)",
+            "node %r failed with %s; attempt %d of %d follows in %.3f s (%s)",
             task.name,
-            type(outcome.error).__name__,
-            outcome.error,
+            error_text(outcome.error),
             number + 1,
             policy.max_attempts,
             delay,

@@ -33,13 +33,19 @@ async def run_in_thread(attempt: Attempt, context: Context, body: Callable[[], A
 
     def run() -> Any:
         try:
-            return context.run(body)
+            return None, context.run(body)
+        except BaseException as error:
+            # As a value: a future gives no GeneratorExit or StopIteration on to who awaits it.
+            return error, None
         finally:
             with contextlib.suppress(RuntimeError):  # the loop may be closed by the time a late thread ends
                 loop.call_soon_threadsafe(_thread_ended, attempt)
 
     attempt.in_thread = True
-    return await anyio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=_pool_of(attempt))
+    error, result = await anyio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=_pool_of(attempt))
+    if error is not None:
+        raise error
+    return result
 
 
 @asynccontextmanager

@@ -55,11 +55,9 @@ class SQLSaver(AtomicSaver[EncodedCommit]):
         engine: AsyncEngine | Database,
         *,
         auto_migrate: bool = False,
-        lease_ttl: float = 10.0,
         codec: Codec | None = None,
     ) -> None:
         super().__init__(codec=codec)
-        self.lease_ttl = lease_ttl
         self._auto_migrate = auto_migrate
         self._database = engine if isinstance(engine, Database) else _database_of(engine.url, engine)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -72,7 +70,6 @@ class SQLSaver(AtomicSaver[EncodedCommit]):
         url: str,
         *,
         auto_migrate: bool = False,
-        lease_ttl: float = 10.0,
         codec: Codec | None = None,
         synchronous: str = "FULL",
     ) -> Self:
@@ -81,12 +78,11 @@ class SQLSaver(AtomicSaver[EncodedCommit]):
         Args:
             url: An in-memory database, ``sqlite:///:memory:``, always has the newest schema.
             auto_migrate: Create or upgrade the schema when the saver opens.
-            lease_ttl: Seconds for which an owner of a thread may be silent.
             codec: Turns values into bytes and back.
             synchronous: SQLite's setting of that name; ``FULL`` syncs each commit to disk.
         """
         database = _database_of(parse_url(url), synchronous=synchronous)
-        return cls(database, auto_migrate=auto_migrate, lease_ttl=lease_ttl, codec=codec)
+        return cls(database, auto_migrate=auto_migrate, codec=codec)
 
     async def __aenter__(self) -> Self:
         await self._opened()

@@ -169,6 +169,9 @@ def _serve(calls: SimpleQueue[_Call | None], url: URL, connect: Callable[[], sql
             outcomes = _outcomes(connection, url, batch)
         except (sqlite3.Error, OSError) as error:
             outcomes = [unavailable(url, error)] * len(batch)
+        except Exception as error:
+            # Whatever it is: somebody waits for every call, and would wait for ever.
+            outcomes = [error] * len(batch)
         _deliver(batch, outcomes)
     if connection is not None:
         connection.close()
@@ -286,8 +289,8 @@ def _revision(connection: sqlite3.Connection) -> str | None:
 
 def _connect(url: URL, synchronous: str) -> sqlite3.Connection:
     (name,), options = pysqlite.dialect().create_connect_args(url)
-    settings: dict[str, Any] = {**options, "isolation_level": None, "cached_statements": 256}
-    connection: sqlite3.Connection = sqlite3.connect(name, timeout=BUSY_TIMEOUT, **settings)
+    settings: dict[str, Any] = {"timeout": BUSY_TIMEOUT, **options, "isolation_level": None, "cached_statements": 256}
+    connection: sqlite3.Connection = sqlite3.connect(name, **settings)
     try:
         _use_wal(connection)
         connection.execute(f"PRAGMA synchronous = {synchronous}")

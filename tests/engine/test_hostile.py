@@ -1,0 +1,96 @@
+"""What users do by mistake: each ends in a clear error, at once, and the thread can go on."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everstep.errors import ConfigError, UnknownInterruptError
+from everstep.types import Command, interrupt
+from everstep_savers.sql.saver import SQLSaver
+from tests.engine.graphs import Log, Update, chain, says, thread
+
+
+class NoTextError(Exception):
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+async def test_an_error_without_a_text_fails_the_run_as_itself(saver: Any) -> None:
+    async def fail(state: Log) -> Update:
+        raise NoTextError
+
+    with pytest.raises(NoTextError):
+        await chain(("fail", fail), saver=saver).ainvoke({"log": []}, thread())
+    record = await saver.aget_thread("t")
+    assert (record.status, record.error) == ("failed", "NoTextError (its text raised ZeroDivisionError)")
+
+
+@pytest.mark.parametrize("kind", [GeneratorExit, StopIteration])
+async def test_a_sync_node_that_raises_a_signal_of_the_language_fails_the_run(saver: Any, kind: Any) -> None:
+    def fail(state: Log) -> Update:
+        raise kind
+
+    with pytest.raises((kind, RuntimeError)):
+        await chain(("fail", fail), saver=saver).ainvoke({"log": []}, thread())
+    assert (await saver.aget_thread("t")).status == "failed"
+
+
+async def test_a_reducer_that_fails_is_told_with_key_and_node_and_its_node_runs_again_once_mended(saver: Any) -> None:
+    runs: list[str] = []
+
+    async def bad(state: Log) -> Any:
+        runs.append("bad")
+        return {"log": None if len(runs) == 1 else ["mended"]}
+
+    graph = chain(("bad", bad), saver=saver)
+    with pytest.raises(TypeError) as caught:
+        await graph.ainvoke({"log": []}, thread())
+    assert caught.value.__notes__ == ["while reducing key 'log', written by node 'bad'"]
+
+    assert await graph.ainvoke(None, thread()) == {"log": ["mended"]}
+    assert runs == ["bad", "bad"]
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ("t", 'a config is a mapping such as {"configurable": {"thread_id": "..."}}, got \'t\''),
+        ({"configurable": "t"}, "config key 'configurable' is a mapping, got str 't'"),
+        ({"metadata": ["x"]}, "config key 'metadata' is a mapping, got list ['x']"),
+        ({"tags": "x"}, "config key 'tags' is a list of strings, got str 'x'"),
+    ],
+)
+async def test_a_config_of_the_wrong_shape_is_refused(config: Any, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        await chain(says("a")).ainvoke({"log": []}, config)
+    assert str(caught.value) == message
+
+
+def test_a_retry_policy_of_the_wrong_kind_is_refused() -> None:
+    with pytest.raises(TypeError, match="retry_policy is a RetryPolicy or a list of them, got int 3"):
+        chain(says("a"), node={"retry_policy": 3})
+
+
+@pytest.mark.parametrize("spoil", [str.upper, lambda key: key[:-1], lambda key: key + " "])
+async def test_a_mistyped_question_id_is_refused_and_not_taken_as_the_answer(saver: Any, spoil: Any) -> None:
+    async def ask(state: Log) -> Update:
+        return {"log": [interrupt("q?")]}
+
+    graph = chain(("ask", ask), saver=saver)
+    [question] = (await graph.ainvoke({"log": []}, thread()))["__interrupt__"]
+    for value in ({spoil(question.id): "yes"}, {question.id: "yes", "nope": 1}):
+        if value != {question.id: "yes"}:
+            with pytest.raises(UnknownInterruptError, match="looks like a map by question id"):
+                await graph.ainvoke(Command(resume=value), thread())
+
+    assert await graph.ainvoke(Command(resume={"a": "yes"}), thread()) == {"log": [{"a": "yes"}]}
+
+
+async def test_an_option_of_the_sqlite_url_is_honoured(tmp_path: Path) -> None:
+    async with asyncio.timeout(30):
+        async with SQLSaver.from_url(f"sqlite:///{tmp_path}/a.db?timeout=5", auto_migrate=True) as saver:
+            assert await saver.aget_thread("t") is None
