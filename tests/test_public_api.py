@@ -19,6 +19,7 @@ HOMES: dict[str, set[str]] = {
     "everstep.types": {
         "Command",
         "Durability",
+        "GraphOutput",
         "Interrupt",
         "Overwrite",
         "PregelTask",
@@ -26,6 +27,8 @@ HOMES: dict[str, set[str]] = {
         "Send",
         "StateSnapshot",
         "StateUpdate",
+        "StreamMode",
+        "StreamPart",
         "StreamWriter",
         "TimeoutPolicy",
         "interrupt",

@@ -19,7 +19,7 @@ from everstep.graph.branches import BranchWriter, Reading
 from everstep.graph.hints import called_graph
 from everstep.graph.inputs import InputCheck
 from everstep.graph.keys import JOIN_PREFIX
-from everstep.graph.schema import Schema, merge_schemas
+from everstep.graph.schema import Mapper, Schema, merge_schemas
 from everstep.graph.spec import BranchSpec, GraphSpec, JoinSpec, NodeSpec
 from everstep.graph.writers import Destinations, KeyRules, RootWriter, StateWriter, SubgraphWriter
 from everstep.pregel.blueprint import Blueprint, Names
@@ -57,6 +57,8 @@ class _Compiler:
             stream_channels=_names(tuple(self.state.channels)),
             managed=self.state.managed,
             context_schema=self.spec.context_schema,
+            state_model=_model_of(self.spec.state),
+            output_model=_model_of(self.spec.output),
             check_input=self._check_input(),
             write_command=self._update_writer(destinations).writes_of_command,
             annotations=_annotations(self.spec.schemas),
@@ -165,6 +167,14 @@ class _Compiler:
 
 def _names(stored: tuple[str, ...]) -> Names:
     return ROOT if stored == (ROOT,) else stored
+
+
+def _model_of(schema: Schema) -> Mapper | None:
+    """Makes an instance of a schema of a state that may have more keys than it; None for mappings."""
+    make, names = schema.mapper, schema.stored_names
+    if make is None:
+        return None
+    return lambda values: make({key: values[key] for key in names if key in values})
 
 
 def _joins(spec: GraphSpec) -> dict[str, JoinSpec]:

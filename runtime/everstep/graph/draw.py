@@ -1,4 +1,4 @@
-"""A graph as it can be drawn: nodes and edges, as Mermaid, as text, as JSON.
+"""A graph as it can be drawn: nodes and edges, as Mermaid, as text, as SVG, as JSON.
 
 A drawing shows what is declared: edges, routes with what leads where, destinations of `Command`s. A
 route that declares no targets is drawn to every node, for it may go to any. Nothing is run to find out.
@@ -14,6 +14,7 @@ from typing import Any, Literal
 from everstep.constants import END, START
 from everstep.graph.layout import draw_text
 from everstep.graph.spec import GraphSpec, NodeSpec
+from everstep.graph.svg import Arrow, Box, draw_svg
 
 Stops = tuple[str, ...] | Literal["*"]
 
@@ -70,6 +71,13 @@ class Drawing:
         return draw_text(
             {node.id: node.name for node in self.nodes.values()},
             [(edge.source, edge.target, edge.conditional) for edge in self.edges],
+        )
+
+    def draw_svg(self) -> str:
+        """Return the graph as an SVG image; dashed lines may not be taken."""
+        return draw_svg(
+            {node.id: _box(node) for node in self.nodes.values()},
+            [Arrow(edge.source, edge.target, edge.data or "", edge.conditional) for edge in self.edges],
         )
 
     def to_json(self) -> dict[str, list[dict[str, Any]]]:
@@ -169,6 +177,12 @@ def _opened(outer: Drawing, name: str, inner: Drawing) -> Drawing:
         if edge.source != START and edge.target != END:
             edges[DrawnEdge(f"{name}:{edge.source}", f"{name}:{edge.target}", edge.data, edge.conditional)] = None
     return Drawing(nodes, tuple(edges))
+
+
+def _box(node: DrawnNode) -> Box:
+    kind: Literal["node", "start", "end"] = "start" if node.id == START else "end" if node.id == END else "node"
+    within = " / ".join(group.rpartition(":")[2] for group in node.group)
+    return Box(node.name, kind, within, "\n".join(f"{key} = {value}" for key, value in node.metadata.items()))
 
 
 def _without_empty(**items: Any) -> dict[str, Any]:

@@ -1,12 +1,13 @@
-"""A layered drawing of a graph in text: boxes in rows, lines between the rows.
+"""A graph in layers, nodes in rows and lines between the rows; and its drawing in text.
 
-Pure; knows names and edges only. Lines run downwards: what leads back up is listed beneath the drawing.
-A dotted line may not be taken. Where lines cross, the upright one is drawn.
+Pure; knows names and edges only. Lines run downwards: what leads back up is listed beneath the text. A dotted
+line may not be taken. Where lines cross, the upright one is drawn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 # From, to, and whether it may not be taken.
 Edge = tuple[str, str, bool]
@@ -14,8 +15,12 @@ Edge = tuple[str, str, bool]
 _GAP = 3
 
 
-class _Cell:
-    """A place in a row: a node's box, or (without a label) where a long edge passes through."""
+class Cell:
+    """A place in a row: a node's box, or (without a label) where a long edge passes through.
+
+    Attributes:
+        x: Column of its left edge, in characters; `width` likewise.
+    """
 
     __slots__ = ("label", "width", "x")
 
@@ -29,29 +34,56 @@ class _Cell:
         return self.x + self.width // 2
 
 
-class _Line:
+class Line:
     """A part of an edge between two neighbouring rows."""
 
     __slots__ = ("dotted", "source", "target")
 
-    def __init__(self, source: _Cell, target: _Cell, dotted: bool) -> None:
+    def __init__(self, source: Cell, target: Cell, dotted: bool) -> None:
         self.source, self.target, self.dotted = source, target, dotted
 
 
-def draw_text(labels: Mapping[str, str], edges: Iterable[Edge]) -> str:
-    """Draw nodes (id -> label) and edges."""
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where everything is.
+
+    Attributes:
+        cells: The box of each node.
+        lines: Between each row and the next.
+        back: Edges that lead up, or from a node to itself.
+        dotted: Edge -> may it be left out?
+    """
+
+    cells: Mapping[str, Cell]
+    rows: Sequence[Sequence[Cell]]
+    lines: Sequence[Sequence[Line]]
+    back: Sequence[tuple[str, str]]
+    dotted: Mapping[tuple[str, str], bool]
+
+
+def lay_out(labels: Mapping[str, str], edges: Iterable[Edge]) -> Layout:
+    """Place nodes (id -> label) and edges; several edges between two nodes become one."""
     merged: dict[tuple[str, str], bool] = {}
     for source, target, dotted in edges:
         merged[source, target] = merged.get((source, target), True) and dotted
     down, back = _split(list(labels), list(merged))
-    rows, lines = _layout(labels, _layers(list(labels), down), down, merged)
+    layers = _layers(list(labels), down)
+    cells = {name: _box(labels[name]) for name in layers}
+    rows, lines = _fill(cells, layers, down, merged)
+    _place(rows, lines)
+    return Layout(cells, rows, lines, back, merged)
+
+
+def draw_text(labels: Mapping[str, str], edges: Iterable[Edge]) -> str:
+    """Draw nodes (id -> label) and edges."""
+    layout = lay_out(labels, edges)
     text: list[str] = []
-    for number, row in enumerate(rows):
+    for number, row in enumerate(layout.rows):
         text += _boxes(row)
-        if number < len(lines):
-            text += _between(lines[number])
-    for source, target in back:
-        arrow = "..>" if merged[source, target] else "-->"
+        if number < len(layout.lines):
+            text += _between(layout.lines[number])
+    for source, target in layout.back:
+        arrow = "..>" if layout.dotted[source, target] else "-->"
         text.append(f"{labels[source]} {arrow} {labels[target]} (back)")
     return "\n".join(line.rstrip() for line in text)
 
@@ -100,36 +132,35 @@ def _layers(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str,
     return layers
 
 
-def _layout(
-    labels: Mapping[str, str],
+def _fill(
+    cells: Mapping[str, Cell],
     layers: Mapping[str, int],
     edges: Sequence[tuple[str, str]],
     dotted: Mapping[tuple[str, str], bool],
-) -> tuple[list[list[_Cell]], list[list[_Line]]]:
+) -> tuple[list[list[Cell]], list[list[Line]]]:
+    """The rows with their cells, and the lines from each row to the next."""
     depth = max(layers.values(), default=-1) + 1
-    rows: list[list[_Cell]] = [[] for _ in range(depth)]
-    cells = {name: _box(labels[name]) for name in layers}
+    rows: list[list[Cell]] = [[] for _ in range(depth)]
     for name, layer in layers.items():
         rows[layer].append(cells[name])
-    lines: list[list[_Line]] = [[] for _ in range(max(depth - 1, 0))]
+    lines: list[list[Line]] = [[] for _ in range(max(depth - 1, 0))]
     for source, target in edges:
         above = cells[source]
         for layer in range(layers[source] + 1, layers[target]):
-            through = _Cell(None)
+            through = Cell(None)
             rows[layer].append(through)
-            lines[layer - 1].append(_Line(above, through, dotted[source, target]))
+            lines[layer - 1].append(Line(above, through, dotted[source, target]))
             above = through
-        lines[layers[target] - 1].append(_Line(above, cells[target], dotted[source, target]))
-    _place(rows, lines)
+        lines[layers[target] - 1].append(Line(above, cells[target], dotted[source, target]))
     return rows, lines
 
 
-def _box(label: str) -> _Cell:
+def _box(label: str) -> Cell:
     # Odd widths have a middle, so that boxes of one column stand straight.
-    return _Cell(f"| {label} |" if len(label) % 2 else f"| {label}  |")
+    return Cell(f"| {label} |" if len(label) % 2 else f"| {label}  |")
 
 
-def _place(rows: Sequence[list[_Cell]], lines: Sequence[Sequence[_Line]]) -> None:
+def _place(rows: Sequence[list[Cell]], lines: Sequence[Sequence[Line]]) -> None:
     """Order each row by what leads to it, and centre the rows on one another."""
     width = max((sum(cell.width + _GAP for cell in row) for row in rows), default=0)
     for number, row in enumerate(rows):
@@ -141,12 +172,12 @@ def _place(rows: Sequence[list[_Cell]], lines: Sequence[Sequence[_Line]]) -> Non
             x += cell.width + _GAP
 
 
-def _pull(cell: _Cell, lines: Sequence[_Line]) -> float:
+def _pull(cell: Cell, lines: Sequence[Line]) -> float:
     above = [line.source.middle for line in lines if line.target is cell]
     return sum(above) / len(above) if above else 0.0
 
 
-def _boxes(row: Sequence[_Cell]) -> list[str]:
+def _boxes(row: Sequence[Cell]) -> list[str]:
     edge, middle = _Canvas(), _Canvas()
     for cell in row:
         if cell.label is None:
@@ -158,7 +189,7 @@ def _boxes(row: Sequence[_Cell]) -> list[str]:
     return [edge.text, middle.text, edge.text]
 
 
-def _between(lines: Sequence[_Line]) -> list[str]:
+def _between(lines: Sequence[Line]) -> list[str]:
     """Rows of text that lead lines from one row to the next: one lane for each cell whose lines turn."""
     lanes = _lanes(lines)
     turned: set[int] = set()
@@ -183,7 +214,7 @@ def _between(lines: Sequence[_Line]) -> list[str]:
     return [*text, arrows.text]
 
 
-def _lanes(lines: Sequence[_Line]) -> list[_Cell]:
+def _lanes(lines: Sequence[Line]) -> list[Cell]:
     """The cells whose lines turn, so ordered that no line comes down where another has still to turn."""
     turning = [line.source for line in lines if line.source.middle != line.target.middle]
     left = {cell.middle: cell for cell in sorted(turning, key=lambda cell: cell.middle)}
@@ -196,7 +227,7 @@ def _lanes(lines: Sequence[_Line]) -> list[_Cell]:
     return lanes
 
 
-def _ends_on_another(cell: _Cell, lines: Sequence[_Line], others: Mapping[int, _Cell]) -> bool:
+def _ends_on_another(cell: Cell, lines: Sequence[Line], others: Mapping[int, Cell]) -> bool:
     return any(others.get(line.target.middle, cell) is not cell for line in lines if line.source is cell)
 
 

@@ -1,8 +1,8 @@
 """The command `everstep`: an argument parser, and one function for each command.
 
-A command returns what it has to say, as text for people and as data for scripts (``--json``), with an exit
-code: 0 when all is well, 1 when it is not, 2 when the command line cannot be understood. What can be expected
-to go wrong is a sentence on standard error, never a traceback.
+A command may wait or not. It returns what it has to say, as text for people and as data for scripts (``--json``),
+with an exit code: 0 when all is well, 1 when it is not, 2 when the command line cannot be understood. What can be
+expected to go wrong is a sentence on standard error, never a traceback.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from everstep.ops.targets import load_target
 from everstep_savers.errors import PersistenceError, SchemaOutOfDate
 from everstep_savers.sql import migrate
 from everstep_savers.sql.database import check_revision, parse_url, shown
@@ -33,7 +34,7 @@ class Report:
     exit_code: int = 0
 
 
-Command = Callable[[argparse.Namespace], Coroutine[Any, Any, Report]]
+Command = Callable[[argparse.Namespace], Coroutine[Any, Any, Report] | Report]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,7 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     command: Command = options.command
     try:
-        report = asyncio.run(command(options))
+        made = command(options)
+        report = made if isinstance(made, Report) else asyncio.run(made)
     except (PersistenceError, ValueError, LookupError) as error:
         report = Report(str(error), {"error": str(error)}, 1)
     if options.json:
@@ -90,6 +92,18 @@ async def db_check(options: argparse.Namespace) -> Report:
     return Report(f"{shown(url)}: at {revision}, as this version needs it", data)
 
 
+def draw_graph(options: argparse.Namespace) -> Report:
+    """Draw a graph."""
+    graph = load_target(options.graph)
+    if not hasattr(graph, "get_graph") and hasattr(graph, "compile"):
+        graph = graph.compile()
+    if not hasattr(graph, "get_graph"):
+        raise ValueError(f"{options.graph} is {type(graph).__name__} {graph!r:.100}, which is no graph")
+    drawing = graph.get_graph(xray=options.xray)
+    text: str = getattr(drawing, f"draw_{options.format}")()
+    return Report(text.rstrip("\n"), {"name": graph.name, **drawing.to_json()})
+
+
 def _moved(url: str, before: str | None, after: str | None) -> Report:
     place = shown(parse_url(url))
     data = {"url": place, "before": before, "revision": after}
@@ -111,7 +125,19 @@ def _parser() -> argparse.ArgumentParser:
     _add(commands, "downgrade", db_downgrade, revision="")
     _add(commands, "current", db_current)
     _add(commands, "check", db_check)
+    _add_graph(groups)
     return parser
+
+
+def _add_graph(groups: Any) -> None:
+    parser = groups.add_parser("graph", help="a graph as a drawing", description=draw_graph.__doc__)
+    parser.add_argument("graph", metavar="MODULE:NAME", help="where it is: package.module:name")
+    parser.add_argument("--format", choices=("mermaid", "ascii", "svg"), default="mermaid", help="how it is drawn")
+    parser.add_argument(
+        "--xray", type=int, nargs="?", const=True, default=False, metavar="DEPTH", help="draw what is in subgraphs too"
+    )
+    parser.add_argument("--json", action="store_true", help="print nodes and edges as JSON, for scripts")
+    parser.set_defaults(command=draw_graph)
 
 
 def _add(commands: Any, name: str, command: Command, *, revision: str | None = None) -> None:

@@ -23,6 +23,8 @@ T = TypeVar("T")
 _lock = threading.Lock()
 _portal: anyio.from_thread.BlockingPortal | None = None
 _manager: AbstractContextManager[anyio.from_thread.BlockingPortal] | None = None
+# The program ends: the background loop has closed what was left open, and no thread can be started any more.
+_is_ending = False
 
 
 def run_blocking(call: Callable[[], Awaitable[T]], name: str) -> T:
@@ -52,7 +54,7 @@ def iterate_blocking(make: Callable[[], AsyncIterator[T]], name: str) -> Iterato
         while (item := run_blocking(following, name)) is not ended:
             yield item
     finally:
-        if hasattr(iterator, "aclose"):
+        if hasattr(iterator, "aclose") and not _is_ending:
             run_blocking(iterator.aclose, name)
 
 
@@ -90,8 +92,8 @@ def _open_portal() -> anyio.from_thread.BlockingPortal:
 
 
 def _close_portal() -> None:
-    global _portal, _manager
+    global _portal, _manager, _is_ending
     with _lock:
-        manager, _portal, _manager = _manager, None, None
+        manager, _portal, _manager, _is_ending = _manager, None, None, True
     if manager is not None:
         manager.__exit__(None, None, None)

@@ -34,6 +34,8 @@ class Blueprint:
         input_channels: One name: the input is its value. Several: the input maps names to values.
         output_channels: One name: its value is the result. Several: a mapping of those with a value.
         stream_channels: Likewise, for stream mode "values" and snapshots.
+        state_model: Makes an instance of the state's schema of its values, for readers that want one.
+        output_model: Likewise, of the output schema.
         check_input: Checks and converts the input of a run before anything is stored.
         write_command: Turns the update and destination of a `Command` given as input into writes.
         annotations: Types that state may hold; made known to the saver's codec.
@@ -50,6 +52,8 @@ class Blueprint:
     stream_channels: Names
     managed: Mapping[str, type[ManagedValue]] = field(default_factory=dict)
     context_schema: Any = None
+    state_model: Callable[[Any], Any] | None = None
+    output_model: Callable[[Any], Any] | None = None
     check_input: Callable[[Any], Any] | None = None
     write_command: Callable[[Any], Sequence[Write]] | None = None
     annotations: tuple[Any, ...] = ()

@@ -12,7 +12,9 @@ from everstep_savers.checkpoint import (
     CHECKPOINT_FORMAT,
     Checkpoint,
     CheckpointMetadata,
+    CheckpointTuple,
     NewCheckpoint,
+    PendingWrite,
     TaskWrites,
 )
 from everstep_savers.ids import new_checkpoint_id
@@ -78,6 +80,26 @@ def make_checkpoint(
         channels.transient,
         results,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A checkpoint, as far as streams show it beside its values.
+
+    Attributes:
+        pending: What is stored of the tasks that follow it.
+    """
+
+    id: str
+    parent_id: str | None
+    metadata: Mapping[str, Any]
+    pending: Sequence[PendingWrite] = ()
+
+
+def point_of(saved: CheckpointTuple) -> Point:
+    """A stored checkpoint, as streams show it."""
+    parent = saved.parent_config["configurable"]["checkpoint_id"] if saved.parent_config is not None else None
+    return Point(saved.checkpoint["id"], parent, saved.metadata, saved.pending_writes or ())
 
 
 def origin_of(checkpoint_id: str, metadata: Mapping[str, Any]) -> str:

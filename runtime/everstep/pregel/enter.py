@@ -14,7 +14,7 @@ from everstep.channels.snapshot import Channels
 from everstep.constants import INPUT, START
 from everstep.errors import ConfigError
 from everstep.pregel.answering import accepted_writes, answer_again, bind_or_refuse, kept_writes, reopen
-from everstep.pregel.checkpoints import Lineage, make_checkpoint, origin_of
+from everstep.pregel.checkpoints import Lineage, Point, make_checkpoint, origin_of, point_of
 from everstep.pregel.commits import CommitQueue
 from everstep.pregel.entry import (
     Entry,
@@ -37,7 +37,7 @@ from everstep.pregel.journal import Journal
 from everstep.pregel.plan import At, plan
 from everstep.pregel.renames import read_with_aliases, refuse_missing
 from everstep.pregel.request import Nesting, RunRequest
-from everstep.pregel.subgraphs import load_nested, nesting_of
+from everstep.pregel.subgraphs import attempts_above, load_nested, nesting_of
 from everstep.pregel.update import apply_writes
 from everstep.tasks.current import RunScope
 from everstep.tasks.task import Task
@@ -53,6 +53,7 @@ class Start:
     Attributes:
         checkpoint_id: The checkpoint its first superstep starts from.
         last_stop: The newest channel version when the run last stopped at a breakpoint; None for none.
+        point: The checkpoint at which the run begins, for those who read checkpoints.
     """
 
     channels: Channels
@@ -64,6 +65,7 @@ class Start:
     journal: Journal | None = None
     last_stop: Any = None
     is_resumed: bool = False
+    point: Point | None = None
 
 
 async def start_run(request: RunRequest) -> Start:
@@ -149,6 +151,7 @@ def _scope_of(request: RunRequest, channels: Channels) -> RunScope:
         above = request.parent.run
         scope.durable = scope.durable or above.durable
         scope.slots, scope.run_id, scope.rejected = above.slots, above.run_id, above.rejected
+        scope.attempts = attempts_above(request.parent, request.config.checkpoint_ns)
         scope.answers = {**above.answers, **request.parent.task.answers}
     return scope
 
@@ -240,6 +243,7 @@ async def _start_resumed(request: RunRequest, loaded: Loaded, saved: CheckpointT
     start = _begin(request, loaded, step, step)
     start.is_resumed = True
     start.checkpoint_id = saved.checkpoint["id"]
+    start.point = point_of(saved)
     start.at = replace(start.at, origin=origin_of(saved.checkpoint["id"], saved.metadata))
     pending = list(saved.pending_writes or ())
     apply_run_writes(graph, start.channels, pending)
@@ -298,6 +302,7 @@ async def _claim(
     if new is not None:
         start.checkpoint_id = new.checkpoint["id"]
         start.scope.first_made = start.checkpoint_id
+        start.point = Point(start.checkpoint_id, new.parent_id, new.metadata)
         start.at = replace(start.at, origin=start.checkpoint_id)
     start.journal.checkpoint_id = start.checkpoint_id or ""
     if request.parent is not None:

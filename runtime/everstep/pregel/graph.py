@@ -6,7 +6,6 @@ requests; running them is the loop's business.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
@@ -15,22 +14,17 @@ from everstep.config import RunConfig, merge_configs, parse_config
 from everstep.errors import ConfigError, did_you_mean
 from everstep.pregel.blocking import iterate_blocking, run_blocking
 from everstep.pregel.blueprint import Blueprint, CompileOptions, OnPending
-from everstep.pregel.commits import shielded
 from everstep.pregel.edit import update_state
 from everstep.pregel.loop import execute
 from everstep.pregel.request import NodeNames, RunRequest
 from everstep.pregel.state import get_history, get_state
+from everstep.pregel.streaming import reading
 from everstep.pregel.subgraphs import Persistence, calling_attempt, nested_request, node_names, waiting_for_subgraph
-from everstep.stream.buffer import Event, Outlet
-from everstep.types import Durability, StateSnapshot, StateUpdate, StreamMode
+from everstep.stream.buffer import Outlet
+from everstep.stream.parts import Modes, View, view_of
+from everstep.types import Durability, StateSnapshot, StateUpdate, StreamVersion
 from everstep_savers.base import AtomicSaver
 from everstep_savers.shape import as_atomic
-
-# Seconds that a run whose reader has left may take to end.
-_CLOSE_DEADLINE = 30.0
-_MODES = ("values", "updates", "custom")
-
-Modes = StreamMode | Sequence[StreamMode]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +95,9 @@ class Pregel:
         config: Mapping[str, Any] | None = None,
         *,
         stream_mode: Modes = "values",
+        version: StreamVersion = "v1",
+        print_mode: Modes = (),
+        subgraphs: bool = False,
         **options: Any,
     ) -> Any:
         """Run the graph to its end, or to a question, and return its output.
@@ -109,7 +106,9 @@ class Pregel:
             input: The state to begin with; `Command(resume=...)` to answer a question; None to continue
                 the thread where it stopped or crashed.
             config: ``{"configurable": {"thread_id": ...}}`` and other keys, see `parse_config`.
-            stream_mode: Any other than "values" returns the list of that mode's events.
+            stream_mode: Any other than "values" returns the list of what `astream` yields in it.
+            version: "v2" returns a `GraphOutput`: an instance of the output schema, and open questions beside it.
+            print_mode: Stream modes whose events are printed meanwhile, those of subgraphs too if `subgraphs`.
             options: See `CallOptions`.
 
         Returns:
@@ -122,8 +121,15 @@ class Pregel:
             Exception: What a node raised, with a note that names it.
         """
         if stream_mode != "values":
-            return [event async for event in self.astream(input, config, stream_mode=stream_mode, **options)]
-        return await self._run(self._request(input, config, _call_options(options)))
+            reader: Any = {"version": version, "print_mode": print_mode, "subgraphs": subgraphs}
+            return [item async for item in self.astream(input, config, stream_mode=stream_mode, **reader, **options)]
+        view = view_of((), print_mode or self._debug_modes, version, subgraphs=subgraphs)
+        outlet = Outlet(view.read, subgraphs=subgraphs) if view.printed else None
+        request = self._request(input, config, _call_options(options), view, outlet)
+        if outlet is None:
+            return await self._run(request)
+        async with reading(self._run(request), outlet, view, request.parent) as read:
+            return await read.result()
 
     async def astream(
         self,
@@ -131,34 +137,35 @@ class Pregel:
         config: Mapping[str, Any] | None = None,
         *,
         stream_mode: Modes | None = None,
+        version: StreamVersion = "v1",
+        print_mode: Modes = (),
         subgraphs: bool = False,
         **options: Any,
     ) -> AsyncGenerator[Any, None]:
         """Run the graph and yield what happens; leaving the iterator early ends the run.
 
+        The events of a task come in their order, "updates" as tasks finish, "values" once a step is applied. A
+        reader that is slow slows the run: async nodes wait for it where they wait anyway, sync ones in their
+        stream writer.
+
         Args:
             stream_mode: "values" (the state after each step), "updates" (what each node returned; the
-                default), "custom" (what nodes wrote to their stream writer), or a list of these: then
-                pairs of mode and event are yielded.
+                default), "custom" (what nodes wrote to their stream writer), "tasks" (a task begins or ends),
+                "checkpoints" (a checkpoint was taken), "debug" (both, with step and time), or a list of
+                these: then pairs of mode and event are yielded.
+            version: "v2" yields each event as a `StreamPart`, whatever the other options are.
+            print_mode: Modes whose events are printed to standard output.
             subgraphs: Yield the events of subgraphs too; the namespace then comes first in each item, a
-                tuple with a level ``node:task_id`` for each graph the event comes from below this one.
+                tuple with a level ``node:task_id`` for each graph the event comes from below the root.
+            options: See `CallOptions`.
         """
-        modes, pairs = _stream_modes(stream_mode)
-        outlet = Outlet(modes, subgraphs=subgraphs)
-        request = self._request(input, config, _call_options(options), outlet)
-        # A task of its own, owned by this iterator: a reader that leaves early must not tear open a
-        # scope of the run.
-        run = asyncio.create_task(self._run(request), name=f"everstep run of {self.name}")
-        run.add_done_callback(lambda _: outlet.close())
-        try:
-            while (event := await outlet.get()) is not None:
-                yield _item(event, pairs=pairs, with_ns=subgraphs)
-            await run
-        finally:
-            outlet.close()
-            if not run.done():
-                run.cancel()
-                await shielded(_ended(run), _CLOSE_DEADLINE)
+        view = view_of(stream_mode, print_mode or self._debug_modes, version, subgraphs=subgraphs)
+        outlet = Outlet(view.read, subgraphs=subgraphs)
+        request = self._request(input, config, _call_options(options), view, outlet)
+        async with reading(self._run(request), outlet, view, request.parent) as read:
+            while (event := await read.next()) is not None:
+                yield view.item(event)
+            await read.result()
 
     async def aget_state(self, config: Mapping[str, Any], *, subgraphs: bool = False) -> StateSnapshot:
         """The thread's head, or the checkpoint the config names, as a snapshot.
@@ -286,8 +293,17 @@ class Pregel:
         replay = {**parents, config.checkpoint_ns: found.saved.checkpoint["id"]}
         return replace(request, config=replace(config, checkpoint_ns="", checkpoint_id=root), replay=replay)
 
+    @property
+    def _debug_modes(self) -> Modes:
+        return ("updates", "values") if self.options.debug else ()
+
     def _request(
-        self, value: Any, config: Mapping[str, Any] | None, options: CallOptions, outlet: Outlet | None = None
+        self,
+        value: Any,
+        config: Mapping[str, Any] | None,
+        options: CallOptions,
+        view: View,
+        outlet: Outlet | None,
     ) -> RunRequest:
         compiled, graph = self.options, self.blueprint
         before = compiled.interrupt_before if options.interrupt_before is None else options.interrupt_before
@@ -302,6 +318,8 @@ class Pregel:
             saver=self._saver,
             output=graph.output_channels if options.output_keys is None else _names(options.output_keys, graph),
             shown=graph.stream_channels if options.output_keys is None else _names(options.output_keys, graph),
+            output_model=graph.output_model if options.output_keys is None else None,
+            version=view.version,
             durability=_durability(options.durability),
             context=options.context,
             store=compiled.store,
@@ -360,21 +378,9 @@ class Pregel:
         return parsed
 
 
-def _item(event: Event, *, pairs: bool, with_ns: bool) -> Any:
-    """An event as the reader asked for it."""
-    ns, mode, payload = event
-    if pairs:
-        return (ns, mode, payload) if with_ns else (mode, payload)
-    return (ns, payload) if with_ns else payload
-
-
 def _persistence(checkpointer: Any) -> Persistence:
     """How a subgraph is stored; one with a saver of its own takes its parent's all the same."""
     return checkpointer if isinstance(checkpointer, bool) else None
-
-
-async def _ended(run: asyncio.Task[Any]) -> None:
-    await asyncio.wait([run])
 
 
 def _call_options(options: dict[str, Any]) -> CallOptions:
@@ -398,14 +404,3 @@ def _names(names: str | Sequence[str], graph: Blueprint) -> str | tuple[str, ...
         if name not in graph.channels:
             raise ConfigError(f"output key {name!r} is not a key of the graph.{did_you_mean(name, graph.channels)}")
     return names if isinstance(names, str) else given
-
-
-def _stream_modes(given: Modes | None) -> tuple[tuple[str, ...], bool]:
-    """The modes, and whether events come in pairs with their mode."""
-    modes = ("updates",) if given is None else (given,) if isinstance(given, str) else tuple(given)
-    for mode in modes:
-        if mode not in _MODES:
-            raise ConfigError(
-                f"stream_mode {mode!r} is not one of {', '.join(map(repr, _MODES))}.{did_you_mean(str(mode), _MODES)}"
-            )
-    return modes, not (given is None or isinstance(given, str))

@@ -9,12 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from everstep.channels.snapshot import Channels, one_level_copy
-from everstep.constants import INTERRUPT
 from everstep.errors import ConfigError, did_you_mean
 from everstep.pregel.blueprint import Blueprint, Names
 from everstep.tasks.node import Write
 from everstep.tasks.task import Task
-from everstep.types import MISSING, Interrupt
+from everstep.types import MISSING
 
 
 def input_writes(graph: Blueprint, value: Any) -> list[Write]:
@@ -45,20 +44,31 @@ def output_of(channels: Channels, names: Names) -> Any:
 
 
 def update_of(task: Task, names: Names) -> Any:
-    """What stream mode "updates" and snapshots tell of a finished task."""
+    """What stream mode "updates" tells of a finished task.
+
+    Several writes to one key (updates in a list) are told one by one, in their order.
+    """
     if isinstance(names, str):
-        return next((one_level_copy(value) for key, value in reversed(task.writes) if key == names), None)
-    return {key: one_level_copy(value) for key, value in task.writes if key in names} or None
+        values = [one_level_copy(value) for key, value in task.writes if key == names]
+        return (values if len(values) > 1 else values[0]) if values else None
+    written = [(key, one_level_copy(value)) for key, value in task.writes if key in names]
+    found = dict(written)
+    if len(found) < len(written):
+        return [{key: value} for key, value in written]
+    return found or None
+
+
+def result_of(task: Task, names: Names) -> dict[str, Any]:
+    """What snapshots and stream mode "tasks" tell of a finished task, by key; several writes as ``{"$writes": []}``."""
+    wanted = (names,) if isinstance(names, str) else names
+    found: dict[str, list[Any]] = {}
+    for key, value in task.writes:
+        if key in wanted:
+            found.setdefault(key, []).append(one_level_copy(value))
+    return {key: values[0] if len(values) == 1 else {"$writes": values} for key, values in found.items()}
 
 
 def touches(task_writes: Iterable[Sequence[Write]], names: Names) -> bool:
     """Does any of these writes go to one of the channels?"""
     wanted = (names,) if isinstance(names, str) else names
     return any(key in wanted for writes in task_writes for key, _ in writes)
-
-
-def with_questions(values: Any, questions: Sequence[Interrupt], kind: type[list[Any] | tuple[Any, ...]]) -> Any:
-    """The values of a run together with its open questions."""
-    if not questions:
-        return values
-    return {**(values if isinstance(values, dict) else {}), INTERRUPT: kind(questions)}

@@ -96,6 +96,10 @@ class Journal:
         await self.queue.step(prepared)
         self.status = status
 
+    def parent_of(self, checkpoint: NewCheckpoint) -> str | None:
+        """The parent a checkpoint handed to `step` has in the storage: steps that are held back merge into one."""
+        return checkpoint.parent_id if self._held is None else self._held.parent_id
+
     async def leave(
         self, status: Status, error: str | None = None, tasks: Sequence[Task] = (), *, at_breakpoint: bool = False
     ) -> None:

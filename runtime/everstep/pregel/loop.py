@@ -14,18 +14,20 @@ from typing import Any
 
 from everstep.errors import GraphInterrupt, GraphRecursionError, InvalidUpdateError, ParentCommand, error_text
 from everstep.pregel.breakpoints import stops_at
-from everstep.pregel.checkpoints import make_checkpoint
+from everstep.pregel.checkpoints import Point, make_checkpoint
 from everstep.pregel.enter import Start, start_run
-from everstep.pregel.events import Events
-from everstep.pregel.io import output_of, with_questions
+from everstep.pregel.events import events_of
+from everstep.pregel.io import output_of
 from everstep.pregel.joins import check_joins, has_unsatisfied
 from everstep.pregel.plan import At, plan
 from everstep.pregel.request import NodeNames, RunRequest
 from everstep.pregel.subgraphs import nesting_of
 from everstep.pregel.update import apply_writes
+from everstep.stream.parts import as_model, with_questions
 from everstep.tasks.outcome import BubbledUp, Failed, Interrupted, Outcome, Returned
 from everstep.tasks.runner import cancel_requests, run_tasks
 from everstep.tasks.task import Task, path_order
+from everstep.types import GraphOutput, Interrupt
 from everstep_savers.checkpoint import Status
 from everstep_savers.errors import PersistenceError
 
@@ -80,13 +82,14 @@ class Run:
         self.tasks, self.journal = start.tasks, start.journal
         self.checkpoint_id, self.last_stop = start.checkpoint_id, start.last_stop
         self.failure: BaseException | None = None
-        self.events = _events_of(request, start)
+        self.events = events_of(request, start.scope)
         self._unfinished = 0
         self._cancel_requests = cancel_requests()
         self._turn_ends = self.scope.loop.time() + _TURN
         if self.events is not None:
+            self.scope.told = self.events
             self.scope.emit = self.events.custom if "custom" in self.events.modes else None
-            self.events.entered(self.channels, self.tasks, start.is_resumed)
+            self.events.entered(self.channels, self.tasks, start.point, is_resumed=start.is_resumed)
 
     async def give_turn(self) -> None:
         """Let other tasks of the loop run, if this one has run for a while."""
@@ -117,6 +120,8 @@ class Run:
         waiting = [task for task in self.tasks if not task.finished and not task.suspended]
         self._unfinished = len(waiting)
         self.scope.step, self.scope.stop, self.scope.checkpoint_id = self.at.step, self.at.stop, self.checkpoint_id
+        if self.events is not None:
+            self.events.begun(self.tasks)
         if waiting:
             await run_tasks(self.scope, waiting, self._on_outcome)
         if self.failure is not None:
@@ -139,9 +144,13 @@ class Run:
             task.commands, task.finished = outcome.commands, True
         elif type(outcome) is Interrupted:
             task.questions, task.suspended = outcome.questions, True
+            if self.events is not None:
+                self.events.suspended(task, self.channels)
         elif type(outcome) is Failed:
             task.error = outcome.error
             self.failure = self.failure or outcome.error
+            if self.events is not None:
+                self.events.failed(task)
 
     async def update_and_commit(self) -> bool:
         """The barrier; plan the next superstep and store this one; tell whether the run stops at a breakpoint."""
@@ -175,6 +184,9 @@ class Run:
         self.tasks = following
         if self.events is not None:
             self.events.updated(done, self.channels)
+            if self.journal is not None and new is not None:
+                point = Point(new.checkpoint["id"], self.journal.parent_of(new), new.metadata)
+                self.events.stored(point, following, self.channels)
             await self.events.room()
         return stops
 
@@ -196,7 +208,7 @@ class Run:
             await self.journal.leave("interrupted", tasks=self.tasks, at_breakpoint=not self.is_suspended())
         questions = [question for task in self.tasks for question in task.questions]
         if self.events is not None:
-            self.events.suspended(questions, self.channels)
+            self.events.stopped(self.tasks, self.channels)
         if finished := [task for task in self.tasks if task.finished]:
             # Shown, not stored: what is stored are the tasks' writes, which count at the barrier.
             apply_writes(self.graph, self.channels, finished)
@@ -206,14 +218,20 @@ class Run:
             # The question rises: the task of the containing graph is suspended with it.
             self.request.parent.questions += questions
             raise GraphInterrupt(questions)
-        return with_questions(output_of(self.channels, self.request.output), questions, list)
+        return self._result(questions)
 
     async def finish(self) -> Any:
         """Wait until everything is stored; the output."""
         check_joins(self.graph, self.channels)
         if self.journal is not None:
             await self.journal.leave("done")
-        return output_of(self.channels, self.request.output)
+        return self._result()
+
+    def _result(self, questions: Sequence[Interrupt] = ()) -> Any:
+        output = output_of(self.channels, self.request.output)
+        if self.request.version == "v2":
+            return GraphOutput(as_model(self.request.output_model, output), tuple(questions))
+        return with_questions(output, questions, list)
 
     async def leave_cancelled(self) -> None:
         """Store the results of finished tasks and that the run was cancelled."""
@@ -235,11 +253,3 @@ class Run:
         except (PersistenceError, OSError, TimeoutError) as error:
             # The caller is to see what ended the run, not that its end could not be stored.
             logger.warning("the end of a run could not be stored (%s): %s: %s", status, type(error).__name__, error)
-
-
-def _events_of(request: RunRequest, start: Start) -> Events | None:
-    """The events of this run, if anybody reads them."""
-    own = () if request.outlet is None else ((request.outlet, ()),)
-    above = tuple(one for one in start.scope.nesting.outlets if one[0] is not request.outlet)
-    outlets = (*above, *own)
-    return Events(outlets, request.shown) if outlets else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ from everstep.pregel.blueprint import Blueprint, Names, OnPending
 from everstep.pregel.commits import CommitQueue
 from everstep.stream.buffer import Outlet
 from everstep.tasks.current import Attempt
-from everstep.types import Durability
+from everstep.types import Durability, StreamVersion
 from everstep_savers.base import AtomicSaver
 
 NodeNames = Sequence[str] | Literal["*"]
@@ -25,6 +25,8 @@ class RunRequest:
         saver: None for a run that nothing outlives.
         output: The channels whose values are the result; `shown` those that streams show.
         on_pending: What new input does to an open question.
+        output_model: Makes an instance of the output schema of them; None leaves them a mapping.
+        version: "v2" gives the result as a `GraphOutput`.
         outlet: Where events go; None if nobody reads any.
         parent: The attempt of the node that called this graph as a subgraph; None for a root run.
         is_stateful: A subgraph that keeps its own history from run to run (`checkpointer=True`).
@@ -37,6 +39,8 @@ class RunRequest:
     saver: AtomicSaver[Any] | None
     output: Names
     shown: Names
+    output_model: Callable[[Any], Any] | None = None
+    version: StreamVersion = "v1"
     durability: Durability = "async"
     context: Any = None
     store: Any = None
@@ -56,7 +60,7 @@ class Nesting:
     Attributes:
         queue: The commits of the root run; None for a run that nothing outlives.
         parents: Namespace -> checkpoint id of each graph that contains this one.
-        outlets: The readers that see subgraphs, each with the namespace in which it sees this graph.
+        outlets: Of the readers that see subgraphs.
         may_continue: The run continues an earlier one: its subgraphs may have got somewhere.
         reask: Suspended tasks run again though they have no answer (the run continues without one).
         replay: Namespace -> checkpoint from which the subgraph in it starts.
@@ -66,7 +70,7 @@ class Nesting:
 
     queue: CommitQueue | None
     parents: Mapping[str, str]
-    outlets: tuple[tuple[Outlet, tuple[str, ...]], ...] = ()
+    outlets: tuple[Outlet, ...] = ()
     may_continue: bool = False
     reask: bool = False
     replay: Mapping[str, str] = field(default_factory=dict)

@@ -14,10 +14,10 @@ from everstep.errors import InvalidUpdateError
 from everstep.pregel.blueprint import Blueprint
 from everstep.pregel.checkpoints import origin_of
 from everstep.pregel.entry import apply_run_writes, restore_tasks
-from everstep.pregel.io import output_of, update_of
+from everstep.pregel.io import output_of, result_of
 from everstep.pregel.plan import At, plan
 from everstep.pregel.renames import missing_nodes, read_with_aliases
-from everstep.pregel.subgraphs import stable_namespace
+from everstep.pregel.subgraphs import subgraph_config, subgraph_namespace
 from everstep.pregel.update import apply_writes
 from everstep.tasks.task import Task
 from everstep.types import Interrupt, PregelTask, StateSnapshot
@@ -85,22 +85,14 @@ def _shown(
     asked = next((value for task_id, key, value in pending if task_id == task.id and key == INTERRUPT), ())
     result: Any = None
     if task.finished:
-        result = update_of(task, graph.stream_channels)
-        if result is None and not isinstance(graph.stream_channels, str):
-            result = {}
+        result = result_of(task, graph.stream_channels)
     questions: tuple[Interrupt, ...] = tuple(asked) if task.finished else tuple(task.questions)
     state = states.get(task.id)
-    if state is None and task.node.subgraph is not None:
-        state = config.saved(checkpoint_ns=subgraph_namespace(task))
+    if state is None:
+        state = subgraph_config(config, task)
     return PregelTask(
         task.id, task.name, task.path, failed[-1] if failed and not task.finished else None, questions, state, result
     )
-
-
-def subgraph_namespace(task: Task) -> str:
-    """Where the checkpoints of the subgraph are that the task's node runs."""
-    is_stateful = task.node.subgraph.options.checkpointer is True
-    return stable_namespace(task.ns) if is_stateful else task.ns
 
 
 async def get_state(

@@ -19,6 +19,7 @@ from everstep.context import current_task
 from everstep.pregel.entry import Entry, Fork, Fresh, Resume
 from everstep.pregel.request import Nesting, RunRequest
 from everstep.tasks.current import Attempt
+from everstep.tasks.task import Task
 from everstep.tasks.threads import give_slot, take_slot
 from everstep_savers.checkpoint import CheckpointTuple, Loaded
 
@@ -89,6 +90,20 @@ def _nested_config(own: RunConfig, parent: RunConfig, checkpoint_ns: str) -> Run
         run_name=own.run_name,
         callbacks=own.callbacks or parent.callbacks,
     )
+
+
+def subgraph_namespace(task: Task) -> str:
+    """Where the checkpoints of the subgraph are that the task's node runs."""
+    is_stateful = task.node.subgraph.options.checkpointer is True
+    return stable_namespace(task.ns) if is_stateful else task.ns
+
+
+def subgraph_config(config: RunConfig, task: Task) -> dict[str, Any] | None:
+    """The config that names the state of the subgraph that the task's node runs, if anything is kept of one."""
+    graph = task.node.subgraph
+    if graph is None or graph.options.checkpointer is False:
+        return None
+    return config.saved(checkpoint_ns=subgraph_namespace(task))
 
 
 async def load_nested(request: RunRequest, attempt: Attempt) -> tuple[Loaded, Entry]:
@@ -201,20 +216,26 @@ async def waiting_for_subgraph(attempt: Attempt) -> AsyncIterator[None]:
 
 def nesting_of(request: RunRequest, queue: Any, **more: Any) -> Nesting:
     """What a run hands to the runs of its subgraphs."""
+    own = (request.outlet,) if request.outlet is not None and request.outlet.subgraphs else ()
     if request.parent is None:
-        outlets = [(request.outlet, ())] if request.outlet is not None and request.outlet.subgraphs else []
-        return Nesting(queue, {}, tuple(outlets), replay=request.replay, **more)
+        return Nesting(queue, {}, own, replay=request.replay, **more)
     run = request.parent.run
     above: Nesting = run.nesting
     parents = dict(above.parents)
     if run.checkpoint_id is not None:
         parents[run.config.checkpoint_ns] = run.checkpoint_id
-    return Nesting(queue, parents, _outlets(request, above), replay=request.replay, **more)
+    return Nesting(queue, parents, (*above.outlets, *own), replay=request.replay, **more)
 
 
-def _outlets(request: RunRequest, above: Nesting) -> tuple[Any, ...]:
-    level = (request.config.checkpoint_ns.split(NS_SEP)[-1],)
-    seen = [(outlet, (*ns, *level)) for outlet, ns in above.outlets]
-    if request.outlet is not None and request.outlet.subgraphs:
-        seen.append((request.outlet, ()))
-    return tuple(seen)
+def levels_of(checkpoint_ns: str) -> tuple[str, ...]:
+    """A namespace as its levels, the outermost first."""
+    return tuple(checkpoint_ns.split(NS_SEP)) if checkpoint_ns else ()
+
+
+def attempts_above(attempt: Attempt, checkpoint_ns: str) -> tuple[int, ...]:
+    """For each level of a subgraph's namespace, the attempt of the task at that level.
+
+    A node's further subgraph calls have a level of their own, which is no task's: its attempt is the first.
+    """
+    found = (*attempt.run.attempts, attempt.number)
+    return (*found, *[1] * (len(levels_of(checkpoint_ns)) - len(found)))

@@ -73,6 +73,8 @@ async def _end_inner(attempt: Attempt, error: BaseException | None) -> None:
     Those of a suspended node may still ask; those of a failed one are cancelled.
     """
     own = asyncio.current_task()
+    for read in attempt.reads:
+        read.end_if_left_by(own)
     inner = {task for task in attempt.inner if task is not own and not task.done()}
     if not attempt.questions and error is not None:
         for task in inner:
@@ -83,6 +85,10 @@ async def _end_inner(attempt: Attempt, error: BaseException | None) -> None:
 
 async def _body_and_writes(attempt: Attempt) -> None:
     context = _context_of(attempt)
+    told = attempt.run.told
+    if told is not None and told.is_full:
+        # Of many tasks in one step, those still to begin wait until what the others told is read.
+        await told.room()
     try:
         output = await _run_body(attempt, context)
     except ParentCommand as signal:
@@ -127,8 +133,8 @@ async def _call(attempt: Attempt, context: contextvars.Context) -> Any:
     if task.node.mapper is not None and task.path[0] == PULL:  # what a Send carries is the input as it is
         value = context.run(task.node.mapper, value)
     if action.is_async:
-        return await await_in(context, context.run(action.call, value, attempt))
+        return await await_in(context, context.run(action.call, value, attempt), attempt.run.told)
     result = await run_in_thread(attempt, context, action.bind(value, attempt))
     if asyncio.iscoroutine(result):  # a sync function that returns a coroutine: a lambda around an async one
-        return await await_in(context, result)
+        return await await_in(context, result, attempt.run.told)
     return result

@@ -27,11 +27,37 @@ class ReadsChannels(Protocol):
         """The channels that have a value, as they would be after `writes`."""
 
 
+class Told(Protocol):
+    """What a run tells its readers of its tasks' attempts, and how it waits for slow ones."""
+
+    @property
+    def is_full(self) -> bool:
+        """Has a reader fallen behind?"""
+
+    async def room(self) -> None:
+        """Wait for slow readers."""
+
+    def started(self, task: Task) -> None:
+        """An attempt begins."""
+
+    def retried(self, task: Task, error: BaseException, delay: float) -> None:
+        """An attempt has failed, and another one follows in `delay` seconds."""
+
+
+class Readable(Protocol):
+    """The run of a subgraph whose events are read."""
+
+    def end_if_left_by(self, task: asyncio.Task[Any] | None) -> None:
+        """End the run if `task`, which has ended, was its reader."""
+
+
 class RunScope:
     """What all tasks of one run share.
 
     Attributes:
-        emit: Takes a task and the value its node wrote to the stream; None if nobody reads it.
+        emit: Takes an attempt and the value its node wrote to the stream; None if nobody reads it.
+        told: Hears of attempts; None if nobody reads anything.
+        attempts: For each level of the run's namespace, the attempt of the task at that level.
         slots: Bounds the node bodies that run at once; None for no bound.
         durable: Is there a saver that keeps a suspended thread?
         step: The superstep under way; `stop` is the last one the recursion limit allows.
@@ -46,6 +72,7 @@ class RunScope:
 
     __slots__ = (
         "answers",
+        "attempts",
         "channels",
         "checkpoint_id",
         "config",
@@ -64,6 +91,7 @@ class RunScope:
         "step",
         "stop",
         "store",
+        "told",
     )
 
     def __init__(self, config: RunConfig, channels: ReadsChannels, graph: str) -> None:
@@ -72,7 +100,9 @@ class RunScope:
         self.graph = graph
         self.context: Any = None
         self.store: Any = None
-        self.emit: Callable[[Task, Any], None] | None = None
+        self.emit: Callable[[Attempt, Any], None] | None = None
+        self.told: Told | None = None
+        self.attempts: tuple[int, ...] = ()
         self.slots = asyncio.Semaphore(config.max_concurrency) if config.max_concurrency else None
         self.durable = False
         self.answers: Mapping[str, Answer] = {}
@@ -109,6 +139,7 @@ class Attempt:
         "inner",
         "number",
         "questions",
+        "reads",
         "run",
         "task",
         "writes",
@@ -124,9 +155,11 @@ class Attempt:
         self.holds_slot = self.in_thread = False
         self.questions: list[Interrupt] = []
         self.writes: list[Write] = []
-        # Subgraph calls so far, to tell their namespaces apart, and the asyncio tasks of those under way.
+        # Subgraph calls so far, to tell their namespaces apart, the asyncio tasks of those under way, and
+        # those whose events the node reads.
         self.calls: dict[str, int] = {}
         self.inner: list[asyncio.Task[Any]] = []
+        self.reads: list[Readable] = []
         self._config: dict[str, Any] | None = None
         self._runtime: Runtime[Any] | None = None
 
@@ -194,7 +227,7 @@ class Attempt:
     def _stream(self, value: Any) -> None:
         emit = self.run.emit
         if emit is not None and not self.closed:
-            emit(self.task, value)
+            emit(self, value)
 
     def _heartbeat(self) -> None:
         """A sign of life; without an idle timeout nobody waits for it."""

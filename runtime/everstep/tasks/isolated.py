@@ -12,20 +12,31 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextvars import Context
 from inspect import iscoroutine
-from typing import Any
+from typing import Any, Protocol
 
 _UNCOUNTED = sys.version_info < (3, 13)
 
 
-async def await_in(context: Context, awaitable: Awaitable[Any]) -> Any:
-    """Await `awaitable` with `context` as its context."""
+class Room(Protocol):
+    """Where what the coroutine makes goes, and may have to wait."""
+
+    @property
+    def is_full(self) -> bool:
+        """Must the coroutine wait?"""
+
+    async def room(self) -> None:
+        """Wait until it need not."""
+
+
+async def await_in(context: Context, awaitable: Awaitable[Any], room: Room | None = None) -> Any:
+    """Await `awaitable` with `context` as its context; whenever it has waited, it waits for room too."""
     coroutine: Coroutine[Any, Any, Any] = awaitable if iscoroutine(awaitable) else _await(awaitable)
     try:
         # Most nodes of a hot loop never wait; they end here, without a generator.
         waited = context.run(coroutine.send, None)
     except StopIteration as stop:
         return stop.value
-    return await _Rest(context, coroutine, waited)
+    return await _Rest(context, coroutine, waited, room)
 
 
 async def _await(awaitable: Awaitable[Any]) -> Any:
@@ -51,16 +62,18 @@ def _settle_task_groups(coroutine: Any) -> None:
 class _Rest:
     """The rest of a coroutine that has begun, from what it waits for now."""
 
-    __slots__ = ("context", "coroutine", "waited")
+    __slots__ = ("context", "coroutine", "room", "waited")
 
-    def __init__(self, context: Context, coroutine: Coroutine[Any, Any, Any], waited: Any) -> None:
-        self.context, self.coroutine, self.waited = context, coroutine, waited
+    def __init__(self, context: Context, coroutine: Coroutine[Any, Any, Any], waited: Any, room: Room | None) -> None:
+        self.context, self.coroutine, self.waited, self.room = context, coroutine, waited, room
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        run, coroutine, waited = self.context.run, self.coroutine, self.waited
+        run, coroutine, waited, room = self.context.run, self.coroutine, self.waited, self.room
         while True:
             try:
                 sent = yield waited
+                if room is not None and room.is_full:
+                    yield from room.room().__await__()
             except GeneratorExit:
                 run(coroutine.close)
                 raise

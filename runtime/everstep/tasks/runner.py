@@ -56,8 +56,13 @@ async def run_task(run: RunScope, task: Task) -> Outcome:
             delay,
             run.place,
         )
+        if run.told is not None:
+            run.told.retried(task, outcome.error, delay)
         await asyncio.sleep(delay)
         number += 1
+        task.attempt = number
+        if run.told is not None:
+            run.told.started(task)
 
 
 def cancel_requests() -> int:

@@ -71,12 +71,16 @@ class Task:
         commands: For the graph that contains this one.
         error: What the last attempt failed with.
         stored: The task's writes are already in the storage.
+        attempt: Number of the attempt under way, or of the last one, from 1.
+        cached: The result comes from the cache; the node did not run.
     """
 
     __slots__ = (
         "_id",
         "_ids",
         "answers",
+        "attempt",
+        "cached",
         "commands",
         "error",
         "finished",
@@ -104,6 +108,8 @@ class Task:
         self.writes: list[Write] = []
         self.finished = False
         self.stored = False
+        self.attempt = 1
+        self.cached = False
         self.suspended = False
         self.commands: tuple[Command[Any], ...] = ()
         self.answers: dict[str, Answer] = {}
