@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -94,3 +96,63 @@ async def test_an_option_of_the_sqlite_url_is_honoured(tmp_path: Path) -> None:
     async with asyncio.timeout(30):
         async with SQLSaver.from_url(f"sqlite:///{tmp_path}/a.db?timeout=5", auto_migrate=True) as saver:
             assert await saver.aget_thread("t") is None
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+async def test_a_step_that_its_reducer_refuses_is_taken_again_in_every_durability(saver: Any, durability: str) -> None:
+    runs: list[str] = []
+
+    async def bad(state: Log) -> Any:
+        runs.append("bad")
+        return {"value": "new", "log": None if runs.count("bad") == 1 else ["mended"]}
+
+    async def after(state: Log) -> Any:
+        runs.append("after")
+        return {"log": [state["value"]]}
+
+    graph = chain(("bad", bad), ("after", after), saver=saver)
+    with pytest.raises(TypeError):
+        await graph.ainvoke({"log": []}, thread(), durability=durability)
+    assert (await graph.aget_state(thread())).next == ("bad",)
+
+    result = await graph.ainvoke(None, thread(), durability=durability)
+
+    assert result == {"value": "new", "log": ["mended", "new"]}
+    assert runs == ["bad", "bad", "after"]
+
+
+INTERRUPTED = """
+import os, signal, sys, threading
+from everstep.constants import START
+from everstep.graph.builder import StateGraph
+import asyncio
+import subprocess
+import sys
+
+async def stop(state):
+    {body}
+
+async def fine(state):
+    return None
+
+graph = StateGraph(dict).add_node(stop).add_edge(START, "stop").compile()
+try:
+    graph.invoke({{}})
+except BaseException as error:
+    print(type(error).__name__)
+print(StateGraph(dict).add_node(fine).add_edge(START, "fine").compile().invoke({{"a": 1}}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "raised"),
+    [
+        ("sys.exit(3)", "SystemExit"),
+        ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+        ("os.kill(os.getpid(), signal.SIGINT); await asyncio.sleep(60)", "KeyboardInterrupt"),
+    ],
+)
+def test_what_ends_a_program_ends_the_call_and_not_the_bridge(body: str, raised: str) -> None:
+    program = INTERRUPTED.format(body=body)
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=False)
+    assert (ran.stdout, ran.stderr, ran.returncode) == (f"{raised}\n{{'a': 1}}\n", "", 0)

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
+import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
@@ -19,6 +22,9 @@ import anyio.from_thread
 from everstep.context import current_task
 
 T = TypeVar("T")
+
+# Seconds that a call interrupted by Ctrl-C may take to end.
+_CANCEL_DEADLINE = 30.0
 
 _lock = threading.Lock()
 _portal: anyio.from_thread.BlockingPortal | None = None
@@ -38,7 +44,31 @@ def run_blocking(call: Callable[[], Awaitable[T]], name: str) -> T:
     loop = _loop_of_run()
     if loop is not None:
         return asyncio.run_coroutine_threadsafe(_await(call), loop).result()
-    return _open_portal().call(_await, call)
+    result: T = _wait_for(_open_portal().start_task_soon(_contained, call))
+    return result
+
+
+def _wait_for(future: Future[tuple[BaseException | None, Any]]) -> Any:
+    """Wait for a call; a Ctrl-C cancels it and waits until it has ended."""
+    try:
+        raised, result = future.result()
+    except BaseException:
+        if not future.done():
+            future.cancel()
+        with contextlib.suppress(BaseException):
+            future.result(_CANCEL_DEADLINE)
+        raise
+    if raised is not None:
+        raise raised
+    return result
+
+
+async def _contained(call: Callable[[], Awaitable[Any]]) -> tuple[BaseException | None, Any]:
+    """Run a call; what would end the loop that serves everybody is handed to the one who waits."""
+    try:
+        return None, await call()
+    except (KeyboardInterrupt, SystemExit) as signal:
+        return signal, None
 
 
 def iterate_blocking(make: Callable[[], AsyncIterator[T]], name: str) -> Iterator[T]:
@@ -97,3 +127,12 @@ def _close_portal() -> None:
         manager, _portal, _manager, _is_ending = _manager, None, None, True
     if manager is not None:
         manager.__exit__(None, None, None)
+
+
+def _begin_child() -> None:
+    """A forked child has the threads of its parent no more: its bridge opens anew."""
+    global _lock, _portal, _manager
+    _lock, _portal, _manager = threading.Lock(), None, None
+
+
+os.register_at_fork(after_in_child=_begin_child)

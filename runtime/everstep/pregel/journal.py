@@ -26,6 +26,7 @@ from everstep_savers.checkpoint import (
     NewCheckpoint,
     Status,
     TaskWrites,
+    copy_checkpoint,
 )
 from everstep_savers.errors import CodecError
 
@@ -58,7 +59,7 @@ class Journal:
         """Claim the thread, with what the run starts from, in one transaction."""
         checkpoints = () if checkpoint is None else (checkpoint,)
         if checkpoint is not None and claim.has_input:
-            self._held, checkpoints = checkpoint, ()
+            self._held, checkpoints = _as_it_is_now(checkpoint), ()
         await self.queue.claim(
             Commit(self.queue.thread_id, claim=claim, status="running", checkpoints=checkpoints, writes=writes)
         )
@@ -82,7 +83,8 @@ class Journal:
         Status "interrupted" marks the checkpoint as one at which the thread has stopped at a breakpoint.
         """
         if self.queue.durability == "exit":
-            self._held = checkpoint if self._held is None else merge_checkpoints(self._held, checkpoint)
+            taken = _as_it_is_now(checkpoint)
+            self._held = taken if self._held is None else merge_checkpoints(self._held, taken)
             self.checkpoint_id = checkpoint.checkpoint["id"]
             return
         told = status if self.is_root else None
@@ -212,6 +214,11 @@ class Journal:
             return self.queue.saver.prepare(commit)
         except CodecError as error:
             raise error.within(*_places(error, tasks)) from None
+
+
+def _as_it_is_now(checkpoint: NewCheckpoint) -> NewCheckpoint:
+    """A checkpoint that is held back: the barriers that follow, and fail, go on with the same maps."""
+    return replace(checkpoint, checkpoint=copy_checkpoint(checkpoint.checkpoint))
 
 
 def merge_checkpoints(earlier: NewCheckpoint, later: NewCheckpoint) -> NewCheckpoint:

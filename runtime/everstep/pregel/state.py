@@ -10,7 +10,6 @@ from typing import Any
 from everstep.channels.snapshot import Channels
 from everstep.config import RunConfig
 from everstep.constants import ERROR, INTERRUPT, PULL
-from everstep.errors import InvalidUpdateError
 from everstep.pregel.blueprint import Blueprint
 from everstep.pregel.checkpoints import origin_of
 from everstep.pregel.entry import apply_run_writes, restore_tasks
@@ -52,7 +51,7 @@ def snapshot(
     missing = missing_nodes(graph, saved)
     shown = tuple(_shown(graph, config, task, pending, states or {}) for task in tasks)
     if applies_results and (finished := [task for task in tasks if task.finished]):
-        with contextlib.suppress(InvalidUpdateError):  # results that do not fit together show with their tasks
+        with contextlib.suppress(Exception):  # results that a reducer refuses, or that clash, show with their tasks
             apply_writes(graph, channels, finished)
     return StateSnapshot(
         values=output_of(channels, graph.stream_channels),

@@ -102,7 +102,13 @@ class _Siblings:
             raise self.broken
 
     async def _run_one(self, task: Task) -> None:
-        outcome = await run_task(self.run_scope, task)
+        try:
+            outcome = await run_task(self.run_scope, task)
+        except (KeyboardInterrupt, SystemExit) as signal:
+            # Raised in an asyncio task of its own it would stop the whole loop; the run raises it.
+            self.broken = self.broken or signal
+            self._cancel_others()
+            return
         if self.failed and type(outcome) is Failed:
             return  # a sibling that failed while it was being cancelled: the first failure is the one to tell
         self.on_outcome(task, outcome)
