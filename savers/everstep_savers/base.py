@@ -12,16 +12,19 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
+from everstep_savers.blocking import run_blocking
 from everstep_savers.checkpoint import (
     Checkpoint,
     CheckpointMetadata,
     CheckpointTuple,
     Commit,
+    DeltaChannelHistory,
     Loaded,
     ThreadRecord,
     Version,
 )
 from everstep_savers.codec import Codec, default_codec
+from everstep_savers.history import HistoryWalk
 
 Config = Mapping[str, Any]
 PreparedT = TypeVar("PreparedT")
@@ -120,6 +123,35 @@ class BaseCheckpointSaver(ABC):
             CheckpointNotFound: `config` names a checkpoint that the thread does not have.
         """
         return Loaded(await self.aget_tuple(config))
+
+    async def aget_delta_channel_history(
+        self, *, config: Config, channels: Sequence[str]
+    ) -> dict[str, DeltaChannelHistory]:
+        """Return what some channels got on the line that leads to a checkpoint.
+
+        The walk goes from parent to parent, so that branches beside the line count for nothing, and ends for a
+        channel at the nearest ancestor with a stored value. The writes of one checkpoint come in the order in which
+        they are applied.
+        """
+        walk = HistoryWalk(channels)
+        found = await self.aget_tuple(config)
+        if found is not None:
+            walk.start(found.checkpoint["channel_values"])
+        seen: set[str] = set()
+        while walk.open and found is not None and found.checkpoint["id"] not in seen and found.parent_config:
+            seen.add(found.checkpoint["id"])
+            found = await self.aget_tuple(found.parent_config)
+            if found is not None:
+                walk.visit(found.checkpoint["channel_values"], found.pending_writes or ())
+        return walk.result()
+
+    def get_delta_channel_history(self, *, config: Config, channels: Sequence[str]) -> dict[str, DeltaChannelHistory]:
+        """Return the same to a plain script, see `aget_delta_channel_history`."""
+        return run_blocking(
+            lambda: self.aget_delta_channel_history(config=config, channels=channels),
+            "get_delta_channel_history",
+            getattr(self, "_loop", None),
+        )
 
     async def aclose(self) -> None:
         """Release what the saver holds; it opens again at its next use."""

@@ -8,9 +8,9 @@ saver that can store a whole superstep atomically. Nothing here encodes, stores 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
 
 from everstep_savers.ids import new_checkpoint_id
 
@@ -67,6 +67,13 @@ class CheckpointTuple(NamedTuple):
     pending_writes: list[PendingWrite] | None = None
 
 
+class DeltaChannelHistory(TypedDict):
+    """What one channel got from the ancestors of a checkpoint."""
+
+    writes: list[PendingWrite]  # oldest first; those stored against the checkpoint itself are not among them
+    seed: NotRequired[Any]  # the value at the nearest ancestor that has one stored; `writes` came after it
+
+
 @dataclass(frozen=True, slots=True)
 class ThreadRecord:
     """The row of one thread: where its head is, what its last run did, who may write it."""
@@ -85,6 +92,24 @@ class ThreadRecord:
     updated_at: datetime | None = None
 
 
+class Part(NamedTuple):
+    """A part of a list that is stored as what was added.
+
+    Attributes:
+        version: The version of the channel that ends with it.
+        length: Items of that version, those of the parts before included.
+        stored: Tag and bytes of its own items as they are stored; None if the run at hand has stored them.
+    """
+
+    version: Version
+    length: int
+    stored: tuple[str, bytes] | None = None
+
+
+# The parts of one list, oldest first.
+Chain = tuple[Part, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """What a run needs to start: the checkpoint it starts from, and the thread as it stands.
@@ -96,11 +121,14 @@ class Loaded:
             savers without a thread row may count the namespace alone. A branch that starts at an older
             checkpoint counts on from here, so that versions stay unique in the namespace and a value is
             found by channel and version alone.
+        chains: Of the lists among the channel values, the parts they are stored in. A list without one is
+            stored anew when it changes.
     """
 
     saved: CheckpointTuple | None
     thread: ThreadRecord | None = None
     newest_version: int = 0
+    chains: Mapping[str, Chain] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +158,8 @@ class NewCheckpoint:
             rather than as rows of their own.
         results: Writes of the finished tasks that led here and that have no rows yet; `alist` shows them
             as pending writes of the parent checkpoint.
+        bases: Changed lists that begin with all items of a version of the channel that is stored, or comes
+            before in the same commit: that version and its length. A saver may store only the items after it.
     """
 
     checkpoint_ns: str
@@ -139,6 +169,7 @@ class NewCheckpoint:
     changed: Mapping[str, Version]
     transient: frozenset[str] = frozenset()
     results: Sequence[TaskWrites] = ()
+    bases: Mapping[str, Part] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ nothing is guessed. The counterpart of `encoding`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,10 +14,20 @@ import orjson
 import ormsgpack
 
 from everstep_savers.addresses import Address
-from everstep_savers.checkpoint import Checkpoint, CheckpointTuple, PendingWrite, ThreadRecord, Version
-from everstep_savers.codec import Codec
+from everstep_savers.checkpoint import (
+    NO_WRITES,
+    Chain,
+    Checkpoint,
+    CheckpointTuple,
+    Part,
+    PendingWrite,
+    ThreadRecord,
+    Version,
+)
+from everstep_savers.codec import Codec, Encoded
 from everstep_savers.errors import CodecError
 from everstep_savers.metadata import MetadataRow, decode_metadata
+from everstep_savers.parts import Find, decode_parts, gathered
 from everstep_savers.rows import Body, CheckpointRow, ThreadRow, WriteRow
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -43,28 +53,31 @@ def unpack_body(row: CheckpointRow) -> Body:
 def decode_tuple(
     codec: Codec,
     row: CheckpointRow,
-    values: Iterable[tuple[str, str, bytes]],
+    find: Find,
     writes: Iterable[PendingWrite],
+    chains: dict[str, Chain] | None = None,
 ) -> CheckpointTuple:
     """Put a checkpoint together.
 
     Args:
         codec: Decodes the values.
         row: The checkpoint.
-        values: Channel, tag and bytes of the values stored on their own.
+        find: Gives the row of a channel under a version's key.
         writes: Its pending writes, decoded.
+        chains: Gets the parts of each list among the values.
 
     Raises:
         CodecError: A value cannot be read; names key, thread and checkpoint.
     """
     body = unpack_body(row)
-    channel_values = {
-        channel: _decode(codec, tag, data, f"state key {channel!r}", row)
-        for channel, tag, data in (
-            *values,
-            *((channel, tag, data) for channel, (tag, data) in body.transient.items()),
-        )
-    }
+    channel_values = {}
+    for channel, version in version_keys(row.versions).items():
+        if find(channel, version) is not None:
+            channel_values[channel], chain = decode_value(codec, find, channel, version, row)
+            if chain and chains is not None:
+                chains[channel] = chain
+    for channel, (tag, data) in body.transient.items():
+        channel_values[channel] = _decode(codec, tag, data, f"state key {channel!r}", row)
     checkpoint = Checkpoint(
         v=body.format,
         id=row.checkpoint_id,
@@ -101,26 +114,70 @@ def _decode_versions(text: str) -> dict[str, Version]:
     return versions
 
 
+def decode_value(codec: Codec, find: Find, channel: str, version: str, row: CheckpointRow) -> tuple[Any, Chain]:
+    """Decode the value of a channel under a version's key, and for a list its parts.
+
+    Raises:
+        CodecError: It cannot be read; names key, thread and checkpoint.
+    """
+    try:
+        parts = gathered(find, channel, version)
+        value, lengths = decode_parts(codec, parts)
+    except CodecError as error:
+        raise error.within(f"state key {channel!r}", *_place(row)) from error
+    if not lengths:
+        return value, ()
+    return value, tuple(
+        Part(_version_of(part.version), length, (part.tag, part.data))
+        for part, length in zip(parts, lengths, strict=True)
+    )
+
+
+def _version_of(key: str) -> Version:
+    return _version(key) if key[1:2] == ":" else int(key)
+
+
 def _version(stored: Version) -> Version:
     if not isinstance(stored, str):
         return stored
     return stored[2:] if stored.startswith("s:") else float(stored[2:])
 
 
-def decode_writes(codec: Codec, rows: Iterable[WriteRow]) -> list[PendingWrite]:
-    """Decode pending writes, in the order of task, then index."""
+def decode_writes(codec: Codec, rows: Iterable[WriteRow], *, by_path: bool = False) -> list[PendingWrite]:
+    """Decode pending writes, in the order of task, then index; `by_path` in the order in which they are applied."""
     return [
         (row.task_id, row.channel, _decode(codec, row.tag, row.data, f"write to {row.channel!r}", row))
-        for row in sorted(rows, key=lambda row: (row.task_id, row.idx))
+        for row in sorted(rows, key=lambda row: (row.task_path if by_path else "", row.task_id, row.idx))
     ]
 
 
-def decode_results(codec: Codec, child: CheckpointRow) -> list[PendingWrite]:
-    """Decode the results kept in a checkpoint: pending writes of its parent."""
-    return [
-        (task_id, channel, _decode(codec, tag, data, f"write to {channel!r}", child))
-        for task_id, _, channel, (tag, data) in unpack_body(child).results
-    ]
+def decode_results(
+    codec: Codec, child: CheckpointRow, find: Find, channels: Container[str] | None = None
+) -> list[PendingWrite]:
+    """Decode the results kept in a checkpoint, optionally of some channels: pending writes of its parent."""
+    results = unpack_body(child).results
+    if not results:
+        return []
+    versions = version_keys(child.versions)
+    writes: list[PendingWrite] = []
+    for task_id, values in results:
+        if not values and channels is None:
+            writes.append((task_id, NO_WRITES, None))
+        for channel, encoded in values:
+            if channels is not None and channel not in channels:
+                continue
+            tag, data = encoded or _stored_part(find, channel, versions[channel], child)
+            writes.append((task_id, channel, _decode(codec, tag, data, f"write to {channel!r}", child)))
+    return writes
+
+
+def _stored_part(find: Find, channel: str, version: str, row: CheckpointRow) -> Encoded:
+    stored = find(channel, version)
+    if stored is None:
+        raise CodecError(
+            f"the value under version {version!r} is missing", place=(f"write to {channel!r}", *_place(row))
+        )
+    return stored.tag, stored.data
 
 
 def decode_thread(codec: Codec, row: ThreadRow) -> ThreadRecord:

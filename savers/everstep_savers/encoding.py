@@ -6,7 +6,8 @@ saver to find out.
 
 A checkpoint's `body` holds, as one msgpack array, what is read only together with it: format, versions seen,
 updated channels, values of transient channels, results of the tasks that led to it, and its timestamp if
-`created_at` cannot give back the same text.
+`created_at` cannot give back the same text. A result that equals what the checkpoint stores of its channel (a last
+value, the items added to a list) is not stored twice.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
+from itertools import groupby
 from os import urandom
 from typing import Any
 
@@ -25,6 +27,7 @@ from everstep_savers.addresses import Address, checked_key
 from everstep_savers.checkpoint import (
     ERROR,
     INTERRUPT,
+    NO_WRITES,
     RESUME,
     WRITES_IDX_MAP,
     Checkpoint,
@@ -32,6 +35,7 @@ from everstep_savers.checkpoint import (
     Claim,
     Commit,
     NewCheckpoint,
+    Part,
     TaskWrites,
     Version,
 )
@@ -39,7 +43,7 @@ from everstep_savers.codec import Codec, Encoded
 from everstep_savers.decoding import EPOCH, moment
 from everstep_savers.errors import CodecError
 from everstep_savers.metadata import encode_metadata
-from everstep_savers.rows import CheckpointRow, EncodedClaim, EncodedCommit, ValueRow, WriteRow
+from everstep_savers.rows import CheckpointRow, EncodedClaim, EncodedCommit, TaskResult, ValueRow, WriteRow
 
 # Every JSON number among the versions is an integer.
 _INTEGERS = frozenset({int})
@@ -62,9 +66,12 @@ def encode_commit(codec: Codec, commit: Commit, *, is_fenced: bool = True) -> En
     checkpoints: list[CheckpointRow] = []
     values: list[ValueRow] = []
     for new in commit.checkpoints:
-        row = _checkpoint_row(codec, thread_id, new)
-        checkpoints.append(row)
+        # Results first: what cannot be kept is told with its node.
+        results = _write_rows(codec, thread_id, new.results) if new.results else ()
+        before = len(values)
         newest = max(newest, _add_value_rows(codec, thread_id, new, values))
+        row = _checkpoint_row(codec, thread_id, new, _grouped(results, values[before:]))
+        checkpoints.append(row)
         if row.checkpoint_ns == "":
             head = row.checkpoint_id
     return EncodedCommit(
@@ -90,8 +97,12 @@ def encode_put(
     metadata: CheckpointMetadata,
     new_versions: Mapping[str, Version],
 ) -> EncodedCommit:
-    """Encode the checkpoint of a plain `aput`, child of `parent`."""
-    new = NewCheckpoint(parent.checkpoint_ns, checkpoint, metadata, parent.checkpoint_id, new_versions)
+    """Encode the checkpoint of a plain `aput`, child of `parent`.
+
+    A value of a channel that has no version cannot be found by it, and is kept inside the checkpoint.
+    """
+    unversioned = frozenset(checkpoint["channel_values"].keys() - checkpoint["channel_versions"].keys())
+    new = NewCheckpoint(parent.checkpoint_ns, checkpoint, metadata, parent.checkpoint_id, new_versions, unversioned)
     return encode_commit(codec, Commit(parent.thread_id, checkpoints=(new,)), is_fenced=False)
 
 
@@ -135,7 +146,7 @@ def _encode_claim(codec: Codec, thread_id: str, claim: Claim) -> EncodedClaim:
     )
 
 
-def _checkpoint_row(codec: Codec, thread_id: str, new: NewCheckpoint) -> CheckpointRow:
+def _checkpoint_row(codec: Codec, thread_id: str, new: NewCheckpoint, results: Sequence[TaskResult]) -> CheckpointRow:
     checkpoint = new.checkpoint
     created_at, ts = _timestamp(checkpoint["ts"])
     try:
@@ -153,7 +164,7 @@ def _checkpoint_row(codec: Codec, thread_id: str, new: NewCheckpoint) -> Checkpo
         run_id,
         created_at,
         _encode_versions(checkpoint["channel_versions"]),
-        _pack_body(codec, thread_id, new, ts),
+        _pack_body(codec, thread_id, new, results, ts),
         rest,
     )
 
@@ -194,20 +205,34 @@ def _add_value_rows(codec: Codec, thread_id: str, new: NewCheckpoint, rows: list
         if type(version) is int and version > newest:
             newest = version
         if channel in values and channel not in transient:
-            tag, data = _encode_value(codec, thread_id, channel, values[channel])
-            key = str(version) if type(version) is int else str(_json_version(version))
-            rows.append(ValueRow(thread_id, ns, channel, key, tag, data))
+            place = (thread_id, ns, channel, _version_key(version))
+            encoded = _encode_part(codec, values[channel], base) if (base := new.bases.get(channel)) else None
+            rows.append(ValueRow(*place, *(encoded or _encode_value(codec, thread_id, channel, values[channel]))))
     return newest
 
 
-def _pack_body(codec: Codec, thread_id: str, new: NewCheckpoint, ts: str | None) -> bytes:
+def _version_key(version: Version) -> str:
+    return str(version) if type(version) is int else str(_json_version(version))
+
+
+def _encode_part(codec: Codec, value: list[Any], base: Part) -> tuple[str, bytes, str] | None:
+    """Encode what a list has after its base; None if that fails, as the whole list will, naming the place in it."""
+    try:
+        return *codec.encode(value[base.length :]), _version_key(base.version)
+    except CodecError:
+        return None
+
+
+def _pack_body(
+    codec: Codec, thread_id: str, new: NewCheckpoint, results: Sequence[TaskResult], ts: str | None
+) -> bytes:
     checkpoint = new.checkpoint
     body = (
         checkpoint["v"],
         checkpoint["versions_seen"],
         checkpoint.get("updated_channels"),
         _encode_transient(codec, thread_id, new) if new.transient else {},
-        _encode_results(codec, thread_id, new) if new.results else (),
+        results,
         ts,
     )
     try:
@@ -227,10 +252,19 @@ def _encode_transient(codec: Codec, thread_id: str, new: NewCheckpoint) -> dict[
     }
 
 
-def _encode_results(codec: Codec, thread_id: str, new: NewCheckpoint) -> list[tuple[str, str, str, Encoded]]:
+def _grouped(rows: Sequence[WriteRow], values: Sequence[ValueRow]) -> list[TaskResult]:
+    """Results by task; without the values that are stored with the checkpoint in the same words."""
+    stored = {(row.channel, row.tag, row.data) for row in values}
     return [
-        (row.task_id, row.task_path, row.channel, (row.tag, row.data))
-        for row in _write_rows(codec, thread_id, new.results)
+        (
+            task_id,
+            [
+                (row.channel, None if (row.channel, row.tag, row.data) in stored else (row.tag, row.data))
+                for row in of_task
+                if row.channel != NO_WRITES
+            ],
+        )
+        for task_id, of_task in groupby(rows, key=lambda row: row.task_id)
     ]
 
 

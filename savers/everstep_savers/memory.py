@@ -15,10 +15,12 @@ from typing import Any, Self
 from everstep_savers.addresses import Address, address_of, checked_key
 from everstep_savers.base import AtomicSaver, Config
 from everstep_savers.checkpoint import (
+    Chain,
     Checkpoint,
     CheckpointMetadata,
     CheckpointTuple,
     Commit,
+    DeltaChannelHistory,
     Loaded,
     Status,
     ThreadRecord,
@@ -34,9 +36,12 @@ from everstep_savers.decoding import (
     unpack_body,
     version_keys,
 )
+from everstep_savers.delta import ValueKey, needed_values
 from everstep_savers.encoding import encode_commit, encode_put, encode_put_writes, task_writes
 from everstep_savers.fencing import ThreadState, checkpoint_missing, copy_refused, refusal, value_conflict
+from everstep_savers.history import HistoryWalk, values_of, visit_row
 from everstep_savers.metadata import encode_metadata, has_values
+from everstep_savers.parts import StoredValue, gathered, joined
 from everstep_savers.rows import CheckpointRow, EncodedCommit, ThreadRow, WriteRow
 
 
@@ -87,8 +92,11 @@ class _Namespace:
     checkpoints: dict[str, CheckpointRow] = field(default_factory=dict)
     newest: str | None = None
     children: dict[str, list[str]] = field(default_factory=dict)
-    values: dict[tuple[str, str], Encoded] = field(default_factory=dict)
+    values: dict[ValueKey, StoredValue] = field(default_factory=dict)
     writes: dict[str, dict[tuple[str, int], WriteRow]] = field(default_factory=dict)
+
+    def find(self, channel: str, version: str) -> StoredValue | None:
+        return self.values.get((channel, version))
 
 
 class InMemorySaver(AtomicSaver[EncodedCommit]):
@@ -120,10 +128,12 @@ class InMemorySaver(AtomicSaver[EncodedCommit]):
         if row is None and address.checkpoint_id:
             raise checkpoint_missing(address)
         thread = self._living(address.thread_id)
+        chains: dict[str, Chain] = {}
         return Loaded(
-            saved=self._decode(row) if row else None,
+            saved=self._decode(row, chains=chains) if row else None,
             thread=decode_thread(self.codec, thread.row()) if thread else None,
             newest_version=thread.newest_version if thread else 0,
+            chains=chains,
         )
 
     async def alist(
@@ -142,6 +152,23 @@ class InMemorySaver(AtomicSaver[EncodedCommit]):
             if self._find(Address(*row[:3])) is row and has_values(metadata_of(row), wanted):
                 left = None if left is None else left - 1
                 yield self._decode(row, with_results=True)
+
+    async def aget_delta_channel_history(
+        self, *, config: Config, channels: Sequence[str]
+    ) -> dict[str, DeltaChannelHistory]:
+        walk = HistoryWalk(channels)
+        child = self._find(address_of(config))
+        if child is None:
+            return walk.result()
+        namespace = self._threads[child.thread_id].namespaces[child.checkpoint_ns]
+        walk.start(values_of(self.codec, child, channels, namespace.find))
+        seen: set[str] = set()
+        while walk.open and (row := namespace.checkpoints.get(child.parent_id or "")) and row.checkpoint_id not in seen:
+            seen.add(row.checkpoint_id)
+            writes = namespace.writes.get(row.checkpoint_id, {}).values()
+            visit_row(walk, self.codec, row, child, writes, namespace.find)
+            child = row
+        return walk.result()
 
     async def aput(
         self,
@@ -214,7 +241,8 @@ class InMemorySaver(AtomicSaver[EncodedCommit]):
         if (kept := unpack_body(row).transient.get(channel)) is not None:
             return kept[0], kept[1]
         version = version_keys(row.versions).get(channel)
-        return self._threads[thread_id].namespaces[checkpoint_ns].values.get((channel, version or ""))
+        rows = gathered(self._threads[thread_id].namespaces[checkpoint_ns].find, channel, version or "")
+        return joined(rows) if rows else None
 
     def _commit(self, commit: EncodedCommit) -> int:
         thread = self._threads.get(commit.thread_id)
@@ -257,18 +285,15 @@ class InMemorySaver(AtomicSaver[EncodedCommit]):
         ]
         return sorted(rows, key=lambda row: (row.checkpoint_id, *row[:2]), reverse=True)
 
-    def _decode(self, row: CheckpointRow, *, with_results: bool = False) -> CheckpointTuple:
+    def _decode(
+        self, row: CheckpointRow, *, with_results: bool = False, chains: dict[str, Chain] | None = None
+    ) -> CheckpointTuple:
         namespace = self._threads[row.thread_id].namespaces[row.checkpoint_ns]
-        stored = (
-            (channel, *namespace.values[channel, version])
-            for channel, version in version_keys(row.versions).items()
-            if (channel, version) in namespace.values
-        )
         writes = decode_writes(self.codec, namespace.writes.get(row.checkpoint_id, {}).values())
         if with_results:
             for child_id in namespace.children.get(row.checkpoint_id, ()):
-                writes += decode_results(self.codec, namespace.checkpoints[child_id])
-        return decode_tuple(self.codec, row, stored, writes)
+                writes += decode_results(self.codec, namespace.checkpoints[child_id], namespace.find)
+        return decode_tuple(self.codec, row, namespace.find, writes, chains)
 
 
 MemorySaver = InMemorySaver
@@ -288,7 +313,7 @@ def _check_values(thread: _Thread, commit: EncodedCommit) -> None:
     for row in commit.values:
         namespace = thread.namespaces.get(row.checkpoint_ns)
         stored = namespace.values.get((row.channel, row.version)) if namespace else None
-        if stored is not None and stored != (row.tag, row.data):
+        if stored is not None and stored != row[3:]:
             raise value_conflict(commit.thread_id)
 
 
@@ -320,8 +345,8 @@ def _add_rows(thread: _Thread, commit: EncodedCommit) -> None:
         namespace.checkpoints[checkpoint_id] = row
         if namespace.newest is None or namespace.newest < checkpoint_id:
             namespace.newest = checkpoint_id
-    for _, ns, channel, version, tag, data in commit.values:
-        _namespace(thread, ns).values[channel, version] = tag, data
+    for _, ns, channel, version, tag, data, base in commit.values:
+        _namespace(thread, ns).values[channel, version] = StoredValue(version, tag, data, base)
     for write in commit.writes:
         kept = _namespace(thread, write.checkpoint_ns).writes.setdefault(write.checkpoint_id, {})
         if write.idx < 0:
@@ -370,7 +395,8 @@ def _remove_runs(thread: _Thread, runs: set[str]) -> bool:
         if row.parent_id is not None:
             namespace.children[row.parent_id].remove(row.checkpoint_id)
     for namespace in thread.namespaces.values():
-        used = {each for row in namespace.checkpoints.values() for each in version_keys(row.versions).items()}
+        bases = {key: value.base for key, value in namespace.values.items()}
+        used = needed_values((version_keys(row.versions) for row in namespace.checkpoints.values()), bases)
         namespace.values = {key: value for key, value in namespace.values.items() if key in used}
         namespace.newest = max(namespace.checkpoints, default=None)
     root = thread.namespaces.get("")

@@ -40,6 +40,7 @@ class ValueRow(NamedTuple):
     version: str
     tag: str
     data: bytes
+    base: str | None = None
 
 
 class WriteRow(NamedTuple):
@@ -73,6 +74,11 @@ class ThreadRow(NamedTuple):
     updated_at: int
 
 
+# Task id, and by channel what the task wrote: None is what the checkpoint stores of the channel. A task that wrote
+# nothing has nothing here. Tasks are in the order in which their writes were applied.
+TaskResult = tuple[str, Sequence[tuple[str, Encoded | None]]]
+
+
 class Body(NamedTuple):
     """A checkpoint's body, unpacked; values still encoded."""
 
@@ -80,7 +86,7 @@ class Body(NamedTuple):
     versions_seen: dict[str, dict[str, Version]]
     updated_channels: list[str] | None
     transient: dict[str, Encoded]
-    results: list[tuple[str, str, str, Encoded]]  # task id, task path, channel, value
+    results: list[TaskResult]
     ts: str | None
 
 

@@ -34,7 +34,7 @@ import os, signal
 import sqlalchemy as sa
 from alembic import op
 
-revision, down_revision, branch_labels, depends_on = "0002", "0001", None, None
+revision, down_revision, branch_labels, depends_on = "9999", "{newest}", None, None
 
 def upgrade():
     op.create_table("half", sa.Column("a", sa.Integer))
@@ -114,6 +114,7 @@ async def test_every_revision_goes_up_and_down_on_a_filled_database(empty_url: s
         await migrate.upgrade(empty_url, revision)
         assert await migrate.current(empty_url) == revision
 
+    await migrate.upgrade(empty_url)
     assert await migrate.differences(empty_url) == []
     async with SQLSaver.from_url(empty_url) as saver:
         await put_chain(saver, 1)
@@ -244,7 +245,7 @@ def with_broken_revision(tmp_path: Path, fault: str) -> Path:
     """A migrations directory with one more revision, which breaks half-way."""
     folder = tmp_path / "migrations"
     shutil.copytree(migrate.migrations_directory(), folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "versions" / "0002_broken.py").write_text(BROKEN.format(fault=fault))
+    (folder / "versions" / "9999_broken.py").write_text(BROKEN.format(newest=SCHEMA_REVISION, fault=fault))
     return folder
 
 
@@ -255,7 +256,7 @@ async def filled(url: str) -> list[str]:
 
 
 async def assert_untouched(url: str, made: list[str]) -> None:
-    assert await migrate.current(url) == "0001"
+    assert await migrate.current(url) == SCHEMA_REVISION
     assert await tables(url) == {*metadata.tables, VERSION_TABLE}
     assert await migrate.differences(url) == []
     async with SQLSaver.from_url(url) as saver:
@@ -271,7 +272,7 @@ async def test_a_migration_that_fails_half_way_leaves_nothing(
         patched.setattr(migrate, "migrations_directory", lambda: folder)
 
         with pytest.raises(DatabaseUnavailable, match=r'syntax error|near "no"'):
-            await migrate.upgrade(empty_url, "0002")
+            await migrate.upgrade(empty_url, "9999")
 
     await assert_untouched(empty_url, made)
 
@@ -283,7 +284,7 @@ async def test_a_migration_killed_half_way_leaves_nothing(empty_url: str, tmp_pa
         "import asyncio, pathlib, sys\n"
         "from everstep_savers.sql import migrate\n"
         "migrate.migrations_directory = lambda: pathlib.Path(sys.argv[2])\n"
-        "asyncio.run(migrate.upgrade(sys.argv[1], '0002'))\n"
+        "asyncio.run(migrate.upgrade(sys.argv[1], '9999'))\n"
     )
 
     killed = python(program, empty_url, str(folder))
@@ -332,6 +333,7 @@ def test_alembic_prints_statements_without_a_database(url: str, excerpt: str) ->
     assert "CREATE TABLE checkpoint_writes" in printed.stdout
     assert excerpt in printed.stdout
     assert "INSERT INTO everstep_alembic_version (version_num) VALUES ('0001')" in printed.stdout
+    assert f"SET version_num='{SCHEMA_REVISION}'" in printed.stdout
 
 
 async def test_an_installed_package_brings_its_own_migrations(tmp_path: Path, empty_url: str) -> None:

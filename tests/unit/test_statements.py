@@ -147,9 +147,10 @@ def test_a_value_may_only_be_stored_again_as_it_is() -> None:
     for is_postgres in (True, False):
         statement = row_statement(channel_values) if not is_postgres else commit_statement(Shape(1, 0, 0, 0, 0, 1))
         text = compiled(statement, is_postgres=is_postgres).text
+        is_same = "IS NOT DISTINCT FROM" if is_postgres else "IS"
         assert (
             "DO UPDATE SET tag = CASE WHEN (channel_values.tag = excluded.tag AND channel_values.data = "
-            "excluded.data) THEN excluded.tag ELSE NULL END"
+            f"excluded.data AND channel_values.base {is_same} excluded.base) THEN excluded.tag ELSE NULL END"
         ) in text
 
 

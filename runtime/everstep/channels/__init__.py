@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from everstep.channels.barrier import NamedBarrierValue, NamedBarrierValueAfterFinish
 from everstep.channels.base import BaseChannel
+from everstep.channels.delta import DeltaChannel
 from everstep.channels.last_value import (
     AnyValue,
     EphemeralValue,
@@ -18,6 +19,7 @@ __all__ = [
     "AnyValue",
     "BaseChannel",
     "BinaryOperatorAggregate",
+    "DeltaChannel",
     "EphemeralValue",
     "LastValue",
     "LastValueAfterFinish",

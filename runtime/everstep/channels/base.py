@@ -74,6 +74,10 @@ class BaseChannel(ABC, Generic[Value, Update]):
             InvalidUpdateError: The writes do not fit; the channel is unchanged.
         """
 
+    def snapshot(self) -> Any:
+        """What is stored by a saver that knows nothing of this package, or `MISSING`."""
+        return self.checkpoint()
+
     def peek(self) -> Any:
         """The value, or `MISSING`."""
         return self.get() if self.is_available() else MISSING

@@ -36,8 +36,7 @@ class BinaryOperatorAggregate(ValueChannel[Value], Generic[Value]):
     __slots__ = ("operator",)
 
     def __init__(self, typ: Any, operator: Callable[[Any, Any], Any], key: str = "") -> None:
-        origin = get_origin(typ) or typ
-        super().__init__(_CONCRETE.get(origin, typ), key)
+        super().__init__(concrete(typ), key)
         self.operator = operator
         self.value = self._zero()
 
@@ -80,6 +79,11 @@ class BinaryOperatorAggregate(ValueChannel[Value], Generic[Value]):
                 current = self.operator(current, value)
         self.value = current
         return True
+
+
+def concrete(typ: Any) -> Any:
+    """The type that a key of this type starts from."""
+    return _CONCRETE.get(get_origin(typ) or typ, typ)
 
 
 def overwrite_of(value: Any) -> tuple[bool, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from everstep.channels.base import BaseChannel
+from everstep.channels.delta import restored
 from everstep.constants import TASKS
 from everstep.types import MISSING
 from everstep_savers.checkpoint import Checkpoint, Version
@@ -55,7 +56,7 @@ class Channels:
         next_version: Callable[[Any, Any], Any] | None = None,
     ) -> None:
         values: Mapping[str, Any] = checkpoint["channel_values"] if checkpoint else {}
-        self.live = {key: spec.from_checkpoint(values.get(key, MISSING)) for key, spec in specs.items()}
+        self.live = {key: restored(spec, values.get(key, MISSING)) for key, spec in specs.items()}
         self.versions: dict[str, Version] = dict(checkpoint["channel_versions"]) if checkpoint else {}
         self.seen = {node: dict(seen) for node, seen in checkpoint["versions_seen"].items()} if checkpoint else {}
         self.changed: dict[str, Version] = {}
@@ -133,19 +134,22 @@ class Channels:
         sends = self.live[TASKS].peek()
         return () if sends is MISSING else sends
 
-    def dump(self, keys: Iterable[str] | None = None) -> dict[str, Any]:
-        """What is stored of these channels (all by default); those without a value are left out."""
-        found = {}
-        for key in self.live if keys is None else keys:
-            value = self.live[key].checkpoint()
-            if value is not MISSING:
-                found[key] = value
-        return found
+    def dump(self, keys: Iterable[str]) -> dict[str, Any]:
+        """What is stored of some channels; those without a value are left out."""
+        return _with_value({key: self.live[key].checkpoint() for key in keys})
+
+    def dump_whole(self) -> dict[str, Any]:
+        """What is stored of all channels by a saver that knows nothing of this package."""
+        return _with_value({key: channel.snapshot() for key, channel in self.live.items()})
 
     def take_changed(self) -> dict[str, Version]:
         """The changes since the last call."""
         changed, self.changed = self.changed, {}
         return changed
+
+
+def _with_value(found: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in found.items() if value is not MISSING}
 
 
 def input_copy(value: Any) -> Any:

@@ -12,6 +12,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from everstep.channels.base import BaseChannel
+from everstep.channels.delta import DeltaChannel
 from everstep.channels.last_value import LastValue
 from everstep.channels.managed import ManagedValue
 from everstep.channels.reducer import BinaryOperatorAggregate
@@ -50,7 +51,8 @@ def key_of(name: str, hint: Any, owner: str) -> Key:
     # The last word counts, as in nested annotations the outer one is the later one.
     for item in reversed(metadata):
         if isinstance(item, BaseChannel):
-            return Key(name, hint, channel=_keyed(item.copy(), name))
+            channel = item.of_type(typ) if isinstance(item, DeltaChannel) else item.copy()
+            return Key(name, hint, channel=_keyed(channel, name))
         if inspect.isclass(item) and issubclass(item, ManagedValue):
             return Key(name, hint, managed=item)
         if inspect.isclass(item) and issubclass(item, BaseChannel):

@@ -75,6 +75,23 @@ def merge_by_id(left: Sequence[Any], right: Sequence[Any]) -> list[Any]:
     return [message for key, message in merged.items() if key not in removed]
 
 
+def _messages_delta_reducer(state: Sequence[Any], writes: Sequence[Any]) -> list[Any]:
+    """Merge messages by id; the batch reducer for a `DeltaChannel` of messages.
+
+    Unlike `add_messages` it passes over a `RemoveMessage` for a message that is not there.
+    """
+    merged: dict[Any, Any] = {}
+    written = (message for write in writes for message in _convert(write if isinstance(write, list) else [write]))
+    for message in (*_convert(list(state)), *written):
+        if not _removes(message):
+            merged[object() if message.id is None else message.id] = message
+        elif message.id == REMOVE_ALL_MESSAGES:
+            merged.clear()
+        else:
+            merged.pop(message.id, None)
+    return list(merged.values())
+
+
 def _with_ids(messages: Any) -> list[Any]:
     """The messages as objects; those without an id get one."""
     converted = _convert(messages if isinstance(messages, list) else [messages])
@@ -93,6 +110,10 @@ def _convert(messages: list[Any]) -> list[Any]:
         message_chunk_to_message(message) if isinstance(message, BaseMessageChunk) else message
         for message in convert_to_messages(messages)
     ]
+
+
+# The ids are part of what is kept: every replay gives the same.
+_messages_delta_reducer.settle = _with_ids  # type: ignore[attr-defined]
 
 
 def _removes(message: Any) -> bool:

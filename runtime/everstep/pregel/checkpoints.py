@@ -57,13 +57,14 @@ def make_checkpoint(
         results: Writes of the tasks that led here, see `NewCheckpoint`.
     """
     changed = channels.take_changed()
-    keys = None if lineage.whole else changed.keys() | channels.transient
     head = lineage.head
     checkpoint: Checkpoint = {
         "v": CHECKPOINT_FORMAT,
         "id": new_checkpoint_id(head if head is not None and (parent_id is None or head > parent_id) else parent_id),
         "ts": datetime.now(UTC).isoformat(timespec="microseconds"),
-        "channel_values": channels.dump(keys),
+        "channel_values": channels.dump_whole()
+        if lineage.whole
+        else channels.dump(changed.keys() | channels.transient),
         "channel_versions": channels.versions,
         "versions_seen": channels.seen,
         "updated_channels": None if updated is None else sorted(updated),

@@ -18,6 +18,7 @@ from everstep.pregel.answering import kept_writes
 from everstep.pregel.blueprint import Blueprint
 from everstep.pregel.checkpoints import Lineage, make_checkpoint, origin_of
 from everstep.pregel.entry import RunWrites, apply_run_writes, discarded, restore_tasks
+from everstep.pregel.growth import StoredLists
 from everstep.pregel.io import input_writes
 from everstep.pregel.plan import At, plan
 from everstep.pregel.renames import read_with_aliases
@@ -92,6 +93,7 @@ class _Editor:
         head = self.thread.head if self.thread and not config.checkpoint_ns else None
         parents = saved.metadata.get("parents", {}) if saved else {}
         self.lineage = Lineage(config.checkpoint_ns, config.metadata, saver.wants_whole, head, parents)
+        self.lists = StoredLists(saver.codec, loaded)
         self.made: list[NewCheckpoint] = []
         self.writes: list[TaskWrites] = []
 
@@ -142,7 +144,7 @@ class _Editor:
 
     def _add(self, new: NewCheckpoint) -> None:
         # The next superstep goes on with the same maps.
-        self.made.append(replace(new, checkpoint=copy_checkpoint(new.checkpoint)))
+        self.made.append(self.lists.with_bases(replace(new, checkpoint=copy_checkpoint(new.checkpoint))))
         self.parent_id, self.step = new.checkpoint["id"], self.step + 1
 
     def _tasks(self) -> list[Task]:

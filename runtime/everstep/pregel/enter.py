@@ -31,6 +31,7 @@ from everstep.pregel.entry import (
     stopped_here,
     superseded_questions,
 )
+from everstep.pregel.growth import StoredLists
 from everstep.pregel.io import input_writes
 from everstep.pregel.joins import check_joins
 from everstep.pregel.journal import Journal
@@ -130,6 +131,7 @@ def _begin(request: RunRequest, loaded: Loaded, step: int, first_counted: int) -
     if queue is not None:
         queue.rejected = scope.rejected
         start.journal = Journal(queue, config.checkpoint_ns, is_root=request.parent is None)
+        start.journal.lists = StoredLists(queue.saver.codec, loaded, verify=request.debug)
     return start
 
 

@@ -327,6 +327,7 @@ class Pregel:
             interrupt_after=after,
             on_pending=options.on_pending or compiled.on_pending,
             outlet=outlet,
+            debug=compiled.debug,
         )
         attempt = calling_attempt(parsed)
         if attempt is None or (self._saver is not None and not attempt.run.durable):

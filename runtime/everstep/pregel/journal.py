@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from everstep.pregel.commits import CommitQueue, shielded
+from everstep.pregel.growth import StoredLists
 from everstep.tasks.task import Task
 from everstep_savers.checkpoint import (
     ERROR,
@@ -40,6 +41,7 @@ class Journal:
     Attributes:
         checkpoint_id: The checkpoint against which writes of tasks are stored now.
         is_root: The run owns the thread: it claims it and tells how it ended.
+        lists: What is stored of the lists; None stores every list as a whole.
         status: How the run ended, once that is handed over to be stored.
     """
 
@@ -47,6 +49,7 @@ class Journal:
         self.queue = queue
         self.checkpoint_ns = checkpoint_ns
         self.is_root = is_root
+        self.lists: StoredLists | None = None
         self.checkpoint_id = ""
         self.status: Status | None = None
         self._unstored: list[Task] = []
@@ -57,9 +60,11 @@ class Journal:
         self, claim: Claim, checkpoint: NewCheckpoint | None = None, writes: Sequence[TaskWrites] = ()
     ) -> None:
         """Claim the thread, with what the run starts from, in one transaction."""
-        checkpoints = () if checkpoint is None else (checkpoint,)
+        checkpoints: Sequence[NewCheckpoint] = ()
         if checkpoint is not None and claim.has_input:
-            self._held, checkpoints = _as_it_is_now(checkpoint), ()
+            self._held = _as_it_is_now(checkpoint)
+        elif checkpoint is not None:
+            checkpoints = (self._with_bases(checkpoint),)
         await self.queue.claim(
             Commit(self.queue.thread_id, claim=claim, status="running", checkpoints=checkpoints, writes=writes)
         )
@@ -88,6 +93,7 @@ class Journal:
             self.checkpoint_id = checkpoint.checkpoint["id"]
             return
         told = status if self.is_root else None
+        checkpoint = self._with_bases(checkpoint, tasks)
         checkpoint_id = checkpoint.checkpoint["id"]
         writes = (self._stop_mark(checkpoint_id),) if status == "interrupted" else ()
         commit = Commit(self.queue.thread_id, None, self.queue.token, told, None, (checkpoint,), writes)
@@ -145,7 +151,7 @@ class Journal:
         self, status: Status, error: str | None, writes: list[TaskWrites], tasks: Sequence[Task]
     ) -> None:
         queue = self.queue
-        checkpoints = [] if self._held is None else [self._held]
+        checkpoints = [] if self._held is None else [self._with_bases(self._held, tasks)]
         if not self.is_root and queue.durability == "exit":
             queue.held.checkpoints += checkpoints
             queue.held.writes += writes
@@ -158,6 +164,9 @@ class Journal:
             return
         commit = Commit(queue.thread_id, None, queue.token, told, error if told else None, checkpoints, writes)
         await queue.store(self._prepare(commit, tasks))
+
+    def _with_bases(self, checkpoint: NewCheckpoint, tasks: Sequence[Task] = ()) -> NewCheckpoint:
+        return checkpoint if self.lists is None else self.lists.with_bases(checkpoint, [task.name for task in tasks])
 
     def _can_be_kept(self, **parts: Any) -> bool:
         """Can the codec keep them? A run that failed because it cannot must still be able to say so."""

@@ -31,6 +31,7 @@ class RunRequest:
         parent: The attempt of the node that called this graph as a subgraph; None for a root run.
         is_stateful: A subgraph that keeps its own history from run to run (`checkpointer=True`).
         replay: Namespace -> checkpoint id, for subgraphs that are to start from an earlier checkpoint.
+        debug: Check that nodes do not change in place what they share.
     """
 
     graph: Blueprint
@@ -51,6 +52,7 @@ class RunRequest:
     parent: Attempt | None = None
     is_stateful: bool = False
     replay: Mapping[str, str] = field(default_factory=dict)
+    debug: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,10 +123,10 @@ async def load_nested(request: RunRequest, attempt: Attempt) -> tuple[Loaded, En
     found = await _belonging(request, attempt, loaded.saved)
     if found is not None:
         if found is not loaded.saved:  # a listing shows results of the old line, which do not count here
-            found = await request.saver.aget_tuple(found.config)
-        return replace(loaded, saved=found), Resume()
+            loaded = await request.saver.aload(found.config)
+        return loaded, Resume()
     kept = await _on_this_line(request, attempt) if request.is_stateful else None
-    return replace(loaded, saved=kept), fresh
+    return kept or replace(loaded, saved=None), fresh
 
 
 async def _belonging(request: RunRequest, attempt: Attempt, newest: CheckpointTuple) -> CheckpointTuple | None:
@@ -152,7 +152,7 @@ async def _belonging(request: RunRequest, attempt: Attempt, newest: CheckpointTu
     return None
 
 
-async def _on_this_line(request: RunRequest, attempt: Attempt) -> CheckpointTuple | None:
+async def _on_this_line(request: RunRequest, attempt: Attempt) -> Loaded | None:
     """The newest checkpoint of a stateful subgraph that was made on the parent's own branch."""
     assert request.saver is not None
     parent_ns = attempt.run.config.checkpoint_ns
@@ -160,7 +160,7 @@ async def _on_this_line(request: RunRequest, attempt: Attempt) -> CheckpointTupl
     async for saved in request.saver.alist(request.config.saved()):
         made_at = saved.metadata.get("parents", {}).get(parent_ns)
         if made_at is None or await line.holds(made_at):
-            return await request.saver.aget_tuple(saved.config)
+            return await request.saver.aload(saved.config)
     return None
 
 

@@ -6,12 +6,9 @@ the thread's row and returns it; if it returns nothing, there is nothing to do a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-import orjson
 from sqlalchemy import (
-    ARRAY,
     BigInteger,
     ColumnElement,
     Delete,
@@ -20,22 +17,20 @@ from sqlalchemy import (
     Table,
     Text,
     Update,
-    any_,
     bindparam,
     case,
-    cast,
     delete,
     func,
     literal_column,
     null,
     select,
-    true,
     tuple_,
     union,
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
+from everstep_savers.sql.parts import is_among, needed_values
 from everstep_savers.sql.schema import channel_values, checkpoint_writes, checkpoints, threads
 from everstep_savers.sql.statements import ROW_TABLES
 
@@ -111,16 +106,11 @@ def delete_run_steps(*, is_postgres: bool) -> list[Step]:
         delete(checkpoints).where(is_doomed),
         delete(channel_values).where(
             values.thread_id == _THREAD,
-            tuple_(values.checkpoint_ns, values.channel, values.version).not_in(_versions_in_use(is_postgres)),
+            tuple_(values.checkpoint_ns, values.channel, values.version).not_in(_values_in_use(is_postgres)),
         ),
         this.where(~has_head.exists()).values(head=head.scalar_subquery()),
         this.where(~select(_ONE).where(is_here).exists()).values(_tombstone()),
     ]
-
-
-def bound_texts(texts: Sequence[str], *, is_postgres: bool) -> Any:
-    """A list of texts as the argument ``runs``."""
-    return list(texts) if is_postgres else orjson.dumps(list(texts)).decode()
 
 
 def _tombstone() -> dict[str, Any]:
@@ -142,20 +132,13 @@ def _copied_rows(table: Table) -> Insert:
 
 
 def _is_of_runs(table: Table, is_postgres: bool) -> ColumnElement[bool]:
-    if is_postgres:
-        return table.c.run_id == any_(bindparam("runs", type_=ARRAY(Text())))
-    runs = func.json_each(bindparam("runs", type_=Text())).table_valued("value", name="runs")
-    return table.c.run_id.in_(select(runs.c.value))
+    return is_among(table.c.run_id, "runs", is_postgres=is_postgres)
 
 
-def _versions_in_use(is_postgres: bool) -> Select[Any]:
-    each = func.json_each_text if is_postgres else func.json_each
-    versions = each(checkpoints.c.versions).table_valued("key", "value", name="used")
-    return (
-        select(checkpoints.c.checkpoint_ns, versions.c.key, cast(versions.c.value, Text))
-        .select_from(checkpoints.join(versions, true()))
-        .where(checkpoints.c.thread_id == _THREAD)
-    )
+def _values_in_use(is_postgres: bool) -> Select[Any]:
+    left = select(checkpoints).where(checkpoints.c.thread_id == _THREAD).subquery("left_over")
+    needed = needed_values(left, is_postgres=is_postgres).c
+    return select(needed.checkpoint_ns, needed.channel, needed.version)
 
 
 def _text(literal: str) -> ColumnElement[str]:

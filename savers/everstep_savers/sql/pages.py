@@ -14,10 +14,11 @@ import orjson
 
 from everstep_savers.addresses import address_of
 from everstep_savers.base import Config
-from everstep_savers.checkpoint import CheckpointTuple, PendingWrite
+from everstep_savers.checkpoint import Chain, CheckpointTuple, PendingWrite
 from everstep_savers.codec import Codec, Encoded
 from everstep_savers.decoding import decode_results, decode_tuple, decode_writes, unpack_body, version_keys
 from everstep_savers.metadata import canonical_json, encode_metadata
+from everstep_savers.parts import Find, StoredValue, gathered, joined
 from everstep_savers.rows import CheckpointRow, ThreadRow, WriteRow
 from everstep_savers.sql.queries import CHILD, THREAD, VALUE, WRITE, PageShape
 
@@ -42,24 +43,34 @@ class Page:
     children: list[CheckpointRow] = field(default_factory=list)
     threads: list[ThreadRow] = field(default_factory=list)
     newest_version: int = 0
-    values: dict[tuple[str, str, str, str], Encoded] = field(default_factory=dict)
+    values: dict[tuple[str, str, str, str], StoredValue] = field(default_factory=dict)
     writes: dict[Place, list[WriteRow]] = field(default_factory=lambda: defaultdict(list))
 
-    def tuples(self, codec: Codec, results: Mapping[Place, Sequence[PendingWrite]]) -> Iterator[CheckpointTuple]:
-        """Decode the checkpoints, each with its own writes and then `results`."""
+    def tuples(
+        self,
+        codec: Codec,
+        results: Mapping[Place, Sequence[PendingWrite]],
+        chains: dict[str, Chain] | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """Decode the checkpoints, each with its own writes and then `results`; `chains` gets those of the lists."""
         for row in self.checkpoints:
             place = row[:3]
             writes = decode_writes(codec, self.writes.get(place, ()))
             writes += results.get(place, ())
-            stored = ((name, *self.values[key]) for name, key in _value_keys(row) if key in self.values)
-            yield decode_tuple(codec, row, stored, writes)
+            yield decode_tuple(codec, row, self.finder(row), writes, chains)
 
     def raw_value(self, channel: str) -> Encoded | None:
         """A channel's value in the first checkpoint, as it is stored."""
         row = self.checkpoints[0]
         if (kept := unpack_body(row).transient.get(channel)) is not None:
             return kept[0], kept[1]
-        return next((self.values.get(key) for name, key in _value_keys(row) if name == channel), None)
+        rows = gathered(self.finder(row), channel, version_keys(row.versions).get(channel) or "")
+        return joined(rows) if rows else None
+
+    def finder(self, row: CheckpointRow) -> Find:
+        """Gives the values stored in the place of a checkpoint."""
+        thread_id, checkpoint_ns = row[:2]
+        return lambda channel, version: self.values.get((thread_id, checkpoint_ns, channel, version))
 
 
 def read_page(rows: Sequence[Sequence[Any]]) -> Page:
@@ -67,7 +78,7 @@ def read_page(rows: Sequence[Sequence[Any]]) -> Page:
     page = Page()
     for kind, t0, t1, t2, t3, t4, t5, t6, t7, n0, n1, n2, n3, n4, data in rows:
         if kind == VALUE:
-            page.values[t0, t1, t2, t3] = t4, data
+            page.values[t0, t1, t2, t3] = StoredValue(t3, t4, data, t5)
         elif kind == WRITE:
             page.writes[t0, t1, t2].append(WriteRow(t0, t1, t2, t3, n0, t4, t5, data, t6))
         elif kind == THREAD:
@@ -95,7 +106,7 @@ class Listing:
     def take(self, codec: Codec, page: Page) -> Iterator[CheckpointTuple]:
         """Decode a page, and move the cursor behind it."""
         for row in page.children if self.shape.has_children else page.checkpoints:
-            if row.parent_id is not None and (results := decode_results(codec, row)):
+            if row.parent_id is not None and (results := decode_results(codec, row, page.finder(row))):
                 self.results[row.thread_id, row.checkpoint_ns, row.parent_id] += results
         if page.checkpoints:
             thread_id, checkpoint_ns, checkpoint_id = page.checkpoints[-1][:3]
@@ -144,8 +155,3 @@ def _filters(wanted: Mapping[str, Any], *, is_postgres: bool) -> tuple[tuple[str
         values[f"key_{position}"] = key
         values[f"value_{position}"] = value if is_scalar and not is_postgres else text
     return tuple(types), values
-
-
-def _value_keys(row: CheckpointRow) -> Iterator[tuple[str, tuple[str, str, str, str]]]:
-    for channel, version in version_keys(row.versions).items():
-        yield channel, (row.thread_id, row.checkpoint_ns, channel, version)

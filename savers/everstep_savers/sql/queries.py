@@ -19,7 +19,6 @@ from sqlalchemy import (
     CompoundSelect,
     FromClause,
     Select,
-    Table,
     Text,
     and_,
     bindparam,
@@ -28,12 +27,13 @@ from sqlalchemy import (
     literal_column,
     null,
     select,
-    true,
     tuple_,
+    union,
     union_all,
 )
 from sqlalchemy.types import TypeEngine
 
+from everstep_savers.sql.parts import VALUE_KEY, looked_up, named_versions, needed_values, read_parts
 from everstep_savers.sql.schema import channel_values, checkpoint_writes, checkpoints, threads
 
 # The kinds of rows a query returns, in their first column.
@@ -53,7 +53,7 @@ _CHECKPOINT_TEXTS = (
     "metadata",
 )
 _PLACE = ("thread_id", "checkpoint_ns", "checkpoint_id")
-_VALUE_KEY = ("thread_id", "checkpoint_ns", "channel", "version")
+_VALUE_TEXTS = (*VALUE_KEY, "tag", "base")
 _THREAD_TEXTS = ("thread_id", "head", "status", "run_id", "graph", "error", "input_tag")
 _THREAD_INTEGERS = ("token", "attempt", "created_at", "updated_at", "newest_version")
 
@@ -96,10 +96,31 @@ def load_query(which: str, *, is_postgres: bool, has_thread: bool) -> CompoundSe
     else:
         found = found.order_by(kept.checkpoint_id.desc()).limit(literal_column("1"))
     page = found.cte("page")
-    parts = _page_parts(page, is_postgres=is_postgres)
+    parts = _page_parts(page, _value_rows_of_one(page, is_postgres=is_postgres), is_postgres=is_postgres)
     if has_thread:
         parts.append(_thread_rows().where(threads.c.thread_id == thread_id))
     return union_all(*parts)
+
+
+def line_query(*, is_postgres: bool) -> CompoundSelect[Any]:
+    """A checkpoint and its nearest ancestors, with the values and writes of the channels bound as ``channels``."""
+    kept = checkpoints.c
+    start = select(checkpoints, literal_column("1", BigInteger).label("place")).where(
+        *(kept[name] == _bound(name) for name in _PLACE)
+    )
+    page = start.cte("page", recursive=True)
+    on = and_(
+        kept.thread_id == page.c.thread_id,
+        kept.checkpoint_ns == page.c.checkpoint_ns,
+        kept.checkpoint_id == page.c.parent_id,
+    )
+    parents = select(checkpoints, page.c.place + literal_column("1", BigInteger)).select_from(
+        page.join(checkpoints, on)
+    )
+    # A line that bites its own tail is damage; reading it has to end all the same.
+    page = page.union_all(parents.where(page.c.place < bindparam("limit", type_=BigInteger)))
+    values = _value_rows(page, None, is_postgres=is_postgres, only_some=True)
+    return union_all(*_page_parts(page, values, is_postgres=is_postgres))
 
 
 def page_query(shape: PageShape, *, is_postgres: bool) -> CompoundSelect[Any]:
@@ -108,10 +129,11 @@ def page_query(shape: PageShape, *, is_postgres: bool) -> CompoundSelect[Any]:
     found = select(checkpoints).where(*_conditions(shape, is_postgres=is_postgres))
     order = [kept.checkpoint_id] if _is_ordered_by_id(shape) else _full_order()
     page = found.order_by(*(each.desc() for each in order)).limit(bindparam("limit", type_=BigInteger)).cte("page")
-    parts = _page_parts(page, is_postgres=is_postgres)
-    if shape.has_children:
-        parts.append(_children(page, shape))
-    return union_all(*parts)
+    if not shape.has_children:
+        return union_all(*_page_parts(page, _value_rows(page, None, is_postgres=is_postgres), is_postgres=is_postgres))
+    children = _children(page, shape)
+    values = _value_rows(page, children, is_postgres=is_postgres)
+    return union_all(*_page_parts(page, values, is_postgres=is_postgres), _checkpoint_rows(CHILD, children))
 
 
 def thread_query() -> Select[Any]:
@@ -182,10 +204,10 @@ def _is_json_on_sqlite(key: ColumnElement[Any], value: str, json_type: str) -> C
     return select(literal_column("1")).select_from(entry).where(*conditions).exists()
 
 
-def _page_parts(page: CTE, *, is_postgres: bool) -> list[Select[Any]]:
+def _page_parts(page: CTE, values: Select[Any], *, is_postgres: bool) -> list[Select[Any]]:
     return [
         _checkpoint_rows(CHECKPOINT, page),
-        _value_rows(page, is_postgres=is_postgres),
+        values,
         _write_rows(page, is_postgres=is_postgres),
     ]
 
@@ -195,28 +217,24 @@ def _checkpoint_rows(kind: int, source: FromClause) -> Select[Any]:
     return _shaped(kind, texts, [source.c.step, source.c.created_at], source.c.body)
 
 
-def _value_rows(page: CTE, *, is_postgres: bool) -> Select[Any]:
-    each = func.json_each_text if is_postgres else func.json_each
-    named = each(page.c.versions).table_valued("key", "value", name="named")
-    versions = (
-        select(
-            page.c.thread_id,
-            page.c.checkpoint_ns,
-            named.c.key.label("channel"),
-            cast(named.c.value, Text).label("version"),
-        )
-        .distinct()
-        .select_from(page.join(named, true()))
-        .subquery("versions")
-    )
-    stored, on = _looked_up(channel_values, versions, _VALUE_KEY, is_postgres=is_postgres)
-    kept = stored.c
-    texts = [kept.thread_id, kept.checkpoint_ns, kept.channel, kept.version, kept.tag]
-    return _shaped(VALUE, texts, [], kept.data).select_from(versions.join(stored, on))
+def _value_rows(page: CTE, children: CTE | None, *, is_postgres: bool, only_some: bool = False) -> Select[Any]:
+    """What the page's checkpoints need, and what was new in their children, which may be results."""
+    keys: FromClause = needed_values(page, is_postgres=is_postgres, only_some=only_some)
+    if children is not None:
+        new = named_versions(children, is_postgres=is_postgres)
+        keys = union(select(*(keys.c[name] for name in VALUE_KEY)), new).subquery("shown")
+    stored, on = looked_up(channel_values, keys, VALUE_KEY, is_postgres=is_postgres)
+    texts = [stored.c[name] for name in _VALUE_TEXTS]
+    return _shaped(VALUE, texts, [], stored.c.data).select_from(keys.join(stored, on))
+
+
+def _value_rows_of_one(page: CTE, *, is_postgres: bool) -> Select[Any]:
+    parts = read_parts(page, is_postgres=is_postgres)
+    return _shaped(VALUE, [parts.c[name] for name in _VALUE_TEXTS], [], parts.c.data)
 
 
 def _write_rows(page: CTE, *, is_postgres: bool) -> Select[Any]:
-    stored, on = _looked_up(checkpoint_writes, page, _PLACE, is_postgres=is_postgres)
+    stored, on = looked_up(checkpoint_writes, page, _PLACE, is_postgres=is_postgres)
     kept = stored.c
     texts = [
         kept.thread_id,
@@ -230,20 +248,6 @@ def _write_rows(page: CTE, *, is_postgres: bool) -> Select[Any]:
     return _shaped(WRITE, texts, [kept.idx], kept.data).select_from(page.join(stored, on))
 
 
-def _looked_up(
-    table: Table, keys: FromClause, names: Sequence[str], *, is_postgres: bool
-) -> tuple[FromClause, ColumnElement[bool]]:
-    """A table's rows under some keys, and the condition to join them on.
-
-    Postgres cannot know how many keys a JSON object has, and would rather read a whole table of middling
-    size; a lateral subquery with an offset leaves it nothing but the index.
-    """
-    on = and_(*(table.c[name] == keys.c[name] for name in names))
-    if not is_postgres:
-        return table, on
-    return select(table).where(on).offset(literal_column("0")).lateral(f"stored_{table.name}"), true()
-
-
 def _thread_rows() -> Select[Any]:
     kept = threads.c
     texts = [kept[name] for name in _THREAD_TEXTS]
@@ -251,12 +255,12 @@ def _thread_rows() -> Select[Any]:
     return _shaped(THREAD, texts, integers, kept.input_data).where(kept.deleted_at.is_(None))
 
 
-def _children(page: CTE, shape: PageShape) -> Select[Any]:
+def _children(page: CTE, shape: PageShape) -> CTE:
     """Children of the page's checkpoints; they are newer than their parents."""
     kept = checkpoints.c
     oldest = select(func.min(page.c.checkpoint_id)).scalar_subquery()
     parents = select(page.c.thread_id, page.c.checkpoint_ns, page.c.checkpoint_id)
-    rows = _checkpoint_rows(CHILD, checkpoints).where(
+    rows = select(checkpoints).where(
         kept.checkpoint_id > oldest,
         tuple_(kept.thread_id, kept.checkpoint_ns, kept.parent_id).in_(parents),
     )
@@ -264,7 +268,7 @@ def _children(page: CTE, shape: PageShape) -> Select[Any]:
         rows = rows.where(kept.thread_id == _bound("thread_id"))
     if shape.has_namespace:
         rows = rows.where(kept.checkpoint_ns == _bound("checkpoint_ns"))
-    return rows
+    return rows.cte("children")
 
 
 def _shaped(kind: int, texts: Sequence[Any], integers: Sequence[Any], data: ColumnElement[Any]) -> Select[Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Self
 
@@ -19,10 +19,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from everstep_savers.addresses import Address, address_of, checked_key
 from everstep_savers.base import AtomicSaver, Config
 from everstep_savers.checkpoint import (
+    Chain,
     Checkpoint,
     CheckpointMetadata,
     CheckpointTuple,
     Commit,
+    DeltaChannelHistory,
     Loaded,
     ThreadRecord,
     Version,
@@ -31,15 +33,18 @@ from everstep_savers.codec import Codec, Encoded
 from everstep_savers.decoding import decode_thread
 from everstep_savers.encoding import encode_commit, encode_put, encode_put_writes, task_writes
 from everstep_savers.fencing import checkpoint_missing, copy_refused
-from everstep_savers.rows import EncodedCommit
+from everstep_savers.history import HistoryWalk, values_of, visit_row
+from everstep_savers.rows import CheckpointRow, EncodedCommit
 from everstep_savers.sql import maintenance, queries
 from everstep_savers.sql.database import Database, check_revision, parse_url
 from everstep_savers.sql.pages import Page, listing_of, read_page
+from everstep_savers.sql.parts import bound_texts
 from everstep_savers.sql.sqlite import SQLiteDatabase
 from everstep_savers.sql.statements import Statement, compiled
 
-# Checkpoints, and threads, that a listing reads at once.
+# Checkpoints, threads, and ancestors of a checkpoint that are read at once.
 PAGE = 50
+LINE = 50
 THREADS_PAGE = 100
 
 
@@ -84,6 +89,16 @@ class SQLSaver(AtomicSaver[EncodedCommit]):
         database = _database_of(parse_url(url), synchronous=synchronous)
         return cls(database, auto_migrate=auto_migrate, codec=codec)
 
+    @classmethod
+    def from_conn_string(cls, conn_string: str, **options: Any) -> Self:
+        """Make a saver as the ecosystem's savers are made: of a Postgres URL, or the path of a SQLite file.
+
+        The schema of a file is created when the saver opens; for Postgres call `setup`.
+        """
+        if "://" in conn_string:
+            return cls.from_url(conn_string, **options)
+        return cls.from_url(f"sqlite:///{conn_string}", **{"auto_migrate": True, **options})
+
     async def __aenter__(self) -> Self:
         await self._opened()
         return self
@@ -122,10 +137,12 @@ class SQLSaver(AtomicSaver[EncodedCommit]):
         page = await self._load(address, has_thread=True)
         if address.checkpoint_id and not page.checkpoints:
             raise checkpoint_missing(address)
+        chains: dict[str, Chain] = {}
         return Loaded(
-            saved=next(page.tuples(self.codec, {}), None),
+            saved=next(page.tuples(self.codec, {}, chains), None),
             thread=decode_thread(self.codec, page.threads[0]) if page.threads else None,
             newest_version=page.newest_version,
+            chains=chains,
         )
 
     async def alist(
@@ -149,6 +166,27 @@ class SQLSaver(AtomicSaver[EncodedCommit]):
             if len(page.checkpoints) < size:
                 return
             left = None if left is None else left - size
+
+    async def aget_delta_channel_history(
+        self, *, config: Config, channels: Sequence[str]
+    ) -> dict[str, DeltaChannelHistory]:
+        walk = HistoryWalk(channels)
+        page = await self._load(address_of(config))
+        if not page.checkpoints:
+            return walk.result()
+        child = page.checkpoints[0]
+        walk.start(values_of(self.codec, child, channels, page.finder(child)))
+        seen: set[str] = set()
+        while walk.open and child.parent_id and child.parent_id not in seen:
+            line = await self._line(child, walk.open)
+            rows = {row.checkpoint_id: row for row in line.checkpoints}
+            while walk.open and (row := rows.get(child.parent_id or "")) and row.checkpoint_id not in seen:
+                seen.add(row.checkpoint_id)
+                visit_row(walk, self.codec, row, child, line.writes.get(row[:3], ()), line.finder(row))
+                child = row
+            if len(rows) < LINE:
+                break
+        return walk.result()
 
     async def aput(
         self,
@@ -214,7 +252,7 @@ class SQLSaver(AtomicSaver[EncodedCommit]):
         """Remove the checkpoints of some runs; a thread of which nothing is left is deleted."""
         is_postgres = await self._dialect()
         runs = [checked_key("run_id", run_id) for run_id in run_ids]
-        values = {"runs": maintenance.bound_texts(runs, is_postgres=is_postgres), "now": _now()}
+        values = {"runs": bound_texts(runs, is_postgres=is_postgres), "now": _now()}
         query = _runs_query(is_postgres)
         for (thread_id,) in await self._database.fetch(query, values):
             await self._write(_delete_run_steps(is_postgres), values | {"thread_id": thread_id})
@@ -229,6 +267,13 @@ class SQLSaver(AtomicSaver[EncodedCommit]):
     async def _load(self, address: Address, *, has_thread: bool = False) -> Page:
         which = "named" if address.checkpoint_id else "newest" if address.checkpoint_ns else "head"
         return await self._fetch(_load_query(which, has_thread, await self._dialect()), address._asdict())
+
+    async def _line(self, row: CheckpointRow, channels: Iterable[str]) -> Page:
+        """A checkpoint and its nearest ancestors, with what is stored of some channels."""
+        is_postgres = await self._dialect()
+        texts = bound_texts(sorted(channels), is_postgres=is_postgres)
+        values = {"thread_id": row.thread_id, "checkpoint_ns": row.checkpoint_ns, "checkpoint_id": row.checkpoint_id}
+        return await self._fetch(_line_query(is_postgres), values | {"limit": LINE, "channels": texts})
 
     async def _fetch(self, query: Statement, values: Mapping[str, Any]) -> Page:
         database = await self._opened()
@@ -303,6 +348,11 @@ def _now() -> int:
 def _load_query(which: str, has_thread: bool, is_postgres: bool) -> Statement:
     query = queries.load_query(which, is_postgres=is_postgres, has_thread=has_thread)
     return compiled(query, is_postgres=is_postgres)
+
+
+@lru_cache
+def _line_query(is_postgres: bool) -> Statement:
+    return compiled(queries.line_query(is_postgres=is_postgres), is_postgres=is_postgres)
 
 
 @lru_cache(maxsize=512)

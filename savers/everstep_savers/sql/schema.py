@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 
 # The revision this package reads and writes: the newest in `migrations/versions`.
-SCHEMA_REVISION = "0001"
+SCHEMA_REVISION = "0003"
 VERSION_TABLE = "everstep_alembic_version"
 
 metadata = MetaData()
@@ -89,6 +89,8 @@ channel_values = Table(
     Column("version", Key, nullable=False),
     Column("tag", Text, nullable=False),
     Column("data", LargeBinary, nullable=False),
+    # The version that this one continues, if the row holds only what was added to a list since.
+    Column("base", Key),
     PrimaryKeyConstraint("thread_id", "checkpoint_ns", "channel", "version", name="channel_values_pkey"),
     sqlite_with_rowid=False,
 )

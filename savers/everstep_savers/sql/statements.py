@@ -306,6 +306,7 @@ def _with_conflict(insert: Any, table: Table) -> Insert:
     where = None
     if table is channel_values:
         is_same = (kept.tag == brought.tag) & (kept.data == brought.data)
+        is_same &= kept.base.is_not_distinct_from(brought.base)
         changes = {"tag": case((is_same, brought.tag), else_=null())}
     elif table is checkpoint_writes:
         where = brought.idx < _ZERO
