@@ -15,7 +15,9 @@ from everstep_savers.memory import InMemorySaver
 from everstep_savers.parts import MOST_PARTS
 from tests.conformance.records import checkpoint, claim, config, named, step
 
-items = st.one_of(st.integers(0, 3), st.text(max_size=3), st.booleans(), st.tuples(st.integers()), st.just([]))
+items: st.SearchStrategy[Any] = st.one_of(
+    st.integers(0, 3), st.text(max_size=3), st.booleans(), st.tuples(st.integers()), st.just([])
+)
 
 
 def appended(current: list[Any], more: list[Any]) -> list[Any]:
