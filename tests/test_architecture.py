@@ -47,6 +47,7 @@ MAX_PARAMETERS = 8
 
 # `module:Class.method` of public signatures that may be wider, each with its reason.
 LONG_SIGNATURES: dict[str, str] = {
+    "everstep.graph.builder:StateGraph.add_node": "the ecosystem's signature",
     "everstep.graph.builder:StateGraph.compile": "the ecosystem's signature, and a keyword per choice",
 }
 

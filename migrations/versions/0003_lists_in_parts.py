@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from alembic import context, op
 
 revision = "0003"
-down_revision = "0001"
+down_revision = "0002"
 branch_labels = None
 depends_on = None
 

@@ -131,12 +131,16 @@ class CachePolicy:
     """How the result of a node is kept for equal inputs.
 
     Attributes:
-        key_func: Gives the cache key for the node's input.
-        ttl: Seconds a result stays valid; None for as long as the cache lives.
+        key_func: Gives the cache key for the node's input, anything that can be stored; by default the input itself.
+        ttl: Seconds a result stays valid; None for as long as the cache lives, 0 for not at all.
     """
 
     key_func: Callable[..., Hashable] | None = None
     ttl: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.key_func is not None and not callable(self.key_func):
+            raise TypeError(f"CachePolicy.key_func is a function of the node's input, got {self.key_func!r}")
 
 
 def retry_policies(value: RetryPolicy | Sequence[RetryPolicy] | None) -> tuple[RetryPolicy, ...]:

@@ -1,13 +1,15 @@
-"""Everything of Everstep that outlives the process: savers, codec, data model and errors.
+"""Everything of Everstep that outlives the process: savers, stores, caches, codec, data model and errors.
 
-SQLAlchemy and Alembic load only when `SQLSaver` is first asked for. Knows nothing of graphs.
+Stores, and whatever needs SQLAlchemy and Alembic, load when they are first asked for. Knows nothing of graphs.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from everstep_savers.base import AtomicSaver, BaseCheckpointSaver
+from everstep_savers.cache import BaseCache, InMemoryCache
 from everstep_savers.checkpoint import (
     WRITES_IDX_MAP,
     Checkpoint,
@@ -28,6 +30,7 @@ from everstep_savers.errors import (
     CheckpointNotFound,
     CodecError,
     DatabaseUnavailable,
+    InvalidNamespaceError,
     LeaseLost,
     PersistenceError,
     SchemaOutOfDate,
@@ -37,12 +40,18 @@ from everstep_savers.errors import (
 from everstep_savers.memory import InMemorySaver, MemorySaver
 
 if TYPE_CHECKING:
+    from everstep_savers.sql.cache import SQLCache
     from everstep_savers.sql.saver import SQLSaver
+    from everstep_savers.sql.store import SQLStore
+    from everstep_savers.store.base import BaseStore, Item, SearchItem
+    from everstep_savers.store.memory import InMemoryStore
 
 __all__ = [
     "WRITES_IDX_MAP",
     "AtomicSaver",
+    "BaseCache",
     "BaseCheckpointSaver",
+    "BaseStore",
     "Checkpoint",
     "CheckpointMetadata",
     "CheckpointNotFound",
@@ -52,15 +61,22 @@ __all__ = [
     "CodecError",
     "Commit",
     "DatabaseUnavailable",
+    "InMemoryCache",
     "InMemorySaver",
+    "InMemoryStore",
+    "InvalidNamespaceError",
+    "Item",
     "LeaseLost",
     "Loaded",
     "MemorySaver",
     "NewCheckpoint",
     "PendingWrite",
     "PersistenceError",
+    "SQLCache",
     "SQLSaver",
+    "SQLStore",
     "SchemaOutOfDate",
+    "SearchItem",
     "TaskWrites",
     "ThreadConflict",
     "ThreadDeleted",
@@ -71,12 +87,21 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "SQLSaver":
-        # SQLAlchemy costs more to import than all the rest together.
-        from everstep_savers.sql.saver import SQLSaver
+# Where names are that a graph without a store or a database does not need.
+_ELSEWHERE = {
+    "BaseStore": "store.base",
+    "InMemoryStore": "store.memory",
+    "Item": "store.base",
+    "SQLCache": "sql.cache",
+    "SQLSaver": "sql.saver",
+    "SQLStore": "sql.store",
+    "SearchItem": "store.base",
+}
 
-        return SQLSaver
+
+def __getattr__(name: str) -> Any:
+    if name in _ELSEWHERE:
+        return getattr(import_module(f"everstep_savers.{_ELSEWHERE[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
+import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,9 +24,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Loop = asyncio.AbstractEventLoop
 
+# Seconds that a call interrupted by Ctrl-C may take to end.
+_CANCEL_DEADLINE = 30.0
+
 _lock = threading.Lock()
 _portal: BlockingPortal | None = None
 _manager: AbstractContextManager[BlockingPortal] | None = None
+# The program ends: the background loop has closed what was left open, and no thread can be started any more.
+_is_ending = False
 _finders: list[Callable[[], Loop | None]] = []
 
 
@@ -44,7 +52,31 @@ def run_blocking(call: Callable[[], Awaitable[T]], name: str, loop: Loop | None 
     serving = _serving_loop(loop)
     if serving is not None:
         return asyncio.run_coroutine_threadsafe(_await(call), serving).result()
-    return _open_portal().call(_await, call)
+    result: T = _wait_for(_open_portal().start_task_soon(_contained, call))
+    return result
+
+
+def _wait_for(future: Future[tuple[BaseException | None, Any]]) -> Any:
+    """Wait for a call; a Ctrl-C cancels it and waits until it has ended."""
+    try:
+        raised, result = future.result()
+    except BaseException:
+        if not future.done():
+            future.cancel()
+        with contextlib.suppress(BaseException):
+            future.result(_CANCEL_DEADLINE)
+        raise
+    if raised is not None:
+        raise raised
+    return result
+
+
+async def _contained(call: Callable[[], Awaitable[Any]]) -> tuple[BaseException | None, Any]:
+    """Run a call; what would end the loop that serves everybody is handed to the one who waits."""
+    try:
+        return None, await call()
+    except (KeyboardInterrupt, SystemExit) as signal:
+        return signal, None
 
 
 def iterate_blocking(make: Callable[[], AsyncIterator[T]], name: str) -> Iterator[T]:
@@ -60,7 +92,7 @@ def iterate_blocking(make: Callable[[], AsyncIterator[T]], name: str) -> Iterato
         while (item := run_blocking(following, name)) is not ended:
             yield item
     finally:
-        if hasattr(iterator, "aclose"):
+        if hasattr(iterator, "aclose") and not _is_ending:
             run_blocking(iterator.aclose, name)
 
 
@@ -101,8 +133,19 @@ def _open_portal() -> BlockingPortal:
 
 
 def _close_portal() -> None:
-    global _portal, _manager
+    global _portal, _manager, _is_ending
     with _lock:
-        manager, _portal, _manager = _manager, None, None
+        manager, _portal, _manager, _is_ending = _manager, None, None, True
     if manager is not None:
-        manager.__exit__(None, None, None)
+        # As if the program had been broken off: what still runs on the loop is cancelled, not waited for.
+        ending = SystemExit()
+        manager.__exit__(SystemExit, ending, None)
+
+
+def _begin_child() -> None:
+    """A forked child has the threads of its parent no more: its bridge opens anew."""
+    global _lock, _portal, _manager
+    _lock, _portal, _manager = threading.Lock(), None, None
+
+
+os.register_at_fork(after_in_child=_begin_child)

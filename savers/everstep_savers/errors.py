@@ -11,7 +11,8 @@ Every error says what happened, with the thread, key and value it happened to, t
     │   └── LeaseLost          a later run has claimed the thread; this run stores nothing more
     ├── ThreadDeleted          the thread was deleted while the run was under way
     ├── SchemaOutOfDate        the database's schema is behind or ahead of this package
-    └── DatabaseUnavailable    the database cannot be reached or refused the connection
+    ├── DatabaseUnavailable    the database cannot be reached or refused the connection
+    └── InvalidNamespaceError  (ValueError) a store cannot have such a namespace; nothing was done
 """
 
 from __future__ import annotations
@@ -64,3 +65,7 @@ class SchemaOutOfDate(PersistenceError):
 
 class DatabaseUnavailable(PersistenceError):
     """The database cannot be reached, or refused the connection; the URL is shown without its password."""
+
+
+class InvalidNamespaceError(PersistenceError, ValueError):
+    """A namespace that a store cannot have; the operation was not done."""

@@ -22,7 +22,7 @@ from everstep_savers.errors import DatabaseUnavailable, SchemaOutOfDate
 from everstep_savers.memory import InMemorySaver, MemorySaver
 from everstep_savers.sql.database import parse_url, shown
 from everstep_savers.sql.saver import SQLSaver
-from everstep_savers.sql.schema import SCHEMA_REVISION
+from everstep_savers.sql.schema import SCHEMA_REVISION as NEWEST
 from everstep_savers.sql.sqlite import _connect
 from tests.conformance.records import config, named, put_chain
 
@@ -148,10 +148,10 @@ async def test_a_schema_that_is_too_old_is_refused_with_the_command(saver_url: s
         with pytest.raises(SchemaOutOfDate) as caught:
             await SQLSaver.from_url(saver_url).aget(config())
     finally:
-        await version_table(saver_url, f"UPDATE everstep_alembic_version SET version_num = '{SCHEMA_REVISION}'")
+        await version_table(saver_url, f"UPDATE everstep_alembic_version SET version_num = '{NEWEST}'")
 
     assert str(caught.value) == (
-        f"database {place} has schema 0000, this version of everstep needs {SCHEMA_REVISION}; upgrade it: "
+        f"database {place} has schema 0000, this version of everstep needs {NEWEST}; upgrade it: "
         f"everstep db upgrade --url {place}"
     )
 
@@ -171,13 +171,13 @@ async def test_a_schema_that_is_too_new_is_refused_with_the_way_out(saver_url: s
                 await work
             complaints.append(str(caught.value))
     finally:
-        await version_table(saver_url, f"UPDATE everstep_alembic_version SET version_num = '{SCHEMA_REVISION}'")
+        await version_table(saver_url, f"UPDATE everstep_alembic_version SET version_num = '{NEWEST}'")
 
     assert set(complaints) == {
         (
-            f"database {place} has schema 9999, this version of everstep knows only up to {SCHEMA_REVISION}; install "
-            "the newer everstep, or with that one take the schema back: "
-            f"everstep db downgrade --revision {SCHEMA_REVISION} --url {place}"
+            f"database {place} has schema 9999, this version of everstep knows only up to {NEWEST}; install the "
+            "newer everstep, or with that one take the schema back: "
+            f"everstep db downgrade --revision {NEWEST} --url {place}"
         )
     }
     assert len(complaints) == 3

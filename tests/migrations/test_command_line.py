@@ -14,7 +14,7 @@ import pytest
 from everstep.ops.cli import main
 from everstep_savers.sql import migrate
 from everstep_savers.sql.database import parse_url, shown
-from everstep_savers.sql.schema import SCHEMA_REVISION
+from everstep_savers.sql.schema import SCHEMA_REVISION as NEWEST
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -30,13 +30,13 @@ def test_upgrade_current_check_and_downgrade_say_what_they_did(
     place = shown(parse_url(empty_url))
     url = ("--url", empty_url)
 
-    assert said(capsys, "current", *url) == (0, f"{place}: no schema, newest is {SCHEMA_REVISION}\n", "")
-    assert said(capsys, "upgrade", *url) == (0, f"{place}: from no schema to {SCHEMA_REVISION}\n", "")
-    assert said(capsys, "upgrade", *url) == (0, f"{place}: at {SCHEMA_REVISION} already\n", "")
-    assert said(capsys, "current", *url) == (0, f"{place}: {SCHEMA_REVISION}, newest is {SCHEMA_REVISION}\n", "")
-    assert said(capsys, "check", *url) == (0, f"{place}: at {SCHEMA_REVISION}, as this version needs it\n", "")
+    assert said(capsys, "current", *url) == (0, f"{place}: no schema, newest is {NEWEST}\n", "")
+    assert said(capsys, "upgrade", *url) == (0, f"{place}: from no schema to {NEWEST}\n", "")
+    assert said(capsys, "upgrade", *url) == (0, f"{place}: at {NEWEST} already\n", "")
+    assert said(capsys, "current", *url) == (0, f"{place}: {NEWEST}, newest is {NEWEST}\n", "")
+    assert said(capsys, "check", *url) == (0, f"{place}: at {NEWEST}, as this version needs it\n", "")
     downgrade = ("downgrade", *url, "--revision", "base")
-    assert said(capsys, *downgrade) == (0, f"{place}: from {SCHEMA_REVISION} to no schema\n", "")
+    assert said(capsys, *downgrade) == (0, f"{place}: from {NEWEST} to no schema\n", "")
 
 
 def test_json_is_for_scripts(empty_url: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,12 +46,12 @@ def test_json_is_for_scripts(empty_url: str, capsys: pytest.CaptureFixture[str])
     def data(*arguments: str) -> object:
         return json.loads(said(capsys, *arguments)[1])
 
-    assert data("upgrade", *url) == {"url": place, "before": None, "revision": SCHEMA_REVISION}
-    assert data("current", *url) == {"url": place, "revision": SCHEMA_REVISION, "newest": SCHEMA_REVISION}
+    assert data("upgrade", *url) == {"url": place, "before": None, "revision": NEWEST}
+    assert data("current", *url) == {"url": place, "revision": NEWEST, "newest": NEWEST}
     assert data("check", *url) == {
         "url": place,
-        "revision": SCHEMA_REVISION,
-        "newest": SCHEMA_REVISION,
+        "revision": NEWEST,
+        "newest": NEWEST,
         "ok": True,
         "differences": [],
     }
@@ -76,9 +76,7 @@ def test_check_fails_for_a_schema_that_was_changed(sqlite_url: str, capsys: pyte
     code, _, err = said(capsys, "check", "--url", sqlite_url)
 
     assert code == 1
-    assert err == (
-        f"{sqlite_url}: at {SCHEMA_REVISION}, but not as its revision made it:\n  add_table: checkpoint_writes\n"
-    )
+    assert err == (f"{sqlite_url}: at {NEWEST}, but not as its revision made it:\n  add_table: checkpoint_writes\n")
 
 
 @pytest.mark.parametrize("command", [["upgrade"], ["downgrade", "--revision", "base"], ["current"], ["check"]])
@@ -130,4 +128,4 @@ def test_the_url_comes_from_the_environment(tmp_path: Path) -> None:
         env=environment,
     )
 
-    assert (done.stdout, done.stderr, done.returncode) == (f"{url}: from no schema to {SCHEMA_REVISION}\n", "", 0)
+    assert (done.stdout, done.stderr, done.returncode) == (f"{url}: from no schema to {NEWEST}\n", "", 0)

@@ -204,9 +204,13 @@ def test_every_argument_of_a_query_is_bound(query: Any, is_postgres: bool) -> No
     assert arguments.count(HOSTILE) >= 1
 
 
-def test_thread_id_leads_every_primary_key() -> None:
-    for table in metadata.sorted_tables:
-        assert next(iter(table.primary_key)).name == "thread_id"
+def test_thread_id_leads_every_primary_key_of_what_belongs_to_threads() -> None:
+    leading = {table.name: next(iter(table.primary_key)).name for table in metadata.sorted_tables}
+    assert {name for name, column in leading.items() if column != "thread_id"} == {
+        "store_items",
+        "store_vectors",
+        "cache_entries",
+    }
 
 
 def test_a_host_application_leaves_our_tables_alone() -> None:

@@ -20,7 +20,7 @@ from everstep.graph.hints import Targets, goto_targets, input_schema_of, route_t
 from everstep.graph.schema import Schema, read_schema
 from everstep.graph.spec import BranchSpec, EdgeSpec, GraphSpec, JoinSpec, NodeSpec, UnknownKeys, UnsatisfiedJoins
 from everstep.graph.validate import GraphWarning, check_ends, check_graph, check_node_name, suspicions
-from everstep.policies import RetryPolicy, TimeoutPolicy, retry_policies
+from everstep.policies import CachePolicy, RetryPolicy, TimeoutPolicy, retry_policies
 from everstep.pregel.blueprint import CompileOptions, OnPending
 from everstep.tasks.callable import action_of, name_of
 from everstep.types import All
@@ -63,6 +63,7 @@ class StateGraph:
         self._branches: dict[tuple[str, str], BranchSpec] = {}
         self._retry: tuple[RetryPolicy, ...] = ()
         self._timeout: TimeoutPolicy | None = None
+        self._cache: CachePolicy | None = None
         for schema in (self.state_schema, self.input_schema, self.output_schema):
             self._schema(schema)
 
@@ -75,6 +76,7 @@ class StateGraph:
         metadata: Mapping[str, Any] | None = None,
         input_schema: Any = None,
         retry_policy: Retry = None,
+        cache_policy: CachePolicy | None = None,
         destinations: Mapping[str, str] | Sequence[str] | None = None,
         timeout: Timeout = None,
     ) -> Self:
@@ -89,6 +91,7 @@ class StateGraph:
             input_schema: The keys it reads, the state's by default or those of the schema that annotates
                 its first parameter. Keys that are new are private to the nodes that name them.
             retry_policy: One policy or several, of which the first that matches counts.
+            cache_policy: Keep what it returns, and take it for equal inputs; needs `compile(cache=...)`.
             destinations: Where its `Command`s may go, optionally with labels for a drawing; taken from a
                 return type ``Command[Literal[...]]`` by default.
             timeout: Seconds (or a timedelta or policy) per attempt.
@@ -112,6 +115,7 @@ class StateGraph:
             metadata=dict(metadata or {}),
             retry=None if retry_policy is None else retry_policies(retry_policy),
             timeout=TimeoutPolicy.of(timeout),
+            cache=cache_policy,
             goto=goto_targets(action) if destinations is None else Targets(tuple(destinations)),
             labels=dict(destinations) if isinstance(destinations, Mapping) else {},
             subgraph=action if isinstance(action, CompiledStateGraph) else None,
@@ -192,10 +196,14 @@ class StateGraph:
         """Ask `path` where to begin, see `add_conditional_edges`."""
         return self.add_conditional_edges(START, path, path_map)
 
-    def set_node_defaults(self, *, retry_policy: Retry = None, timeout: Timeout = None) -> Self:
+    def set_node_defaults(
+        self, *, retry_policy: Retry = None, cache_policy: CachePolicy | None = None, timeout: Timeout = None
+    ) -> Self:
         """Set the policies of all nodes that have none of their own, whenever they are added."""
         if retry_policy is not None:
             self._retry = retry_policies(retry_policy)
+        if cache_policy is not None:
+            self._cache = cache_policy
         if timeout is not None:
             self._timeout = TimeoutPolicy.of(timeout)
         return self
@@ -219,8 +227,9 @@ class StateGraph:
 
         Args:
             checkpointer: The saver that keeps its threads.
-            cache: Keeps results of nodes for equal inputs.
-            store: Handed to nodes as `store`.
+            cache: Keeps results of nodes that have a `cache_policy`.
+            store: Handed to nodes as `store`. Subgraphs without a cache or store of their own use those of the graph
+                that runs them.
             interrupt_before: Nodes to stop before, or "*" for all; continued with input None.
             interrupt_after: Nodes to stop after.
             debug: Print what happens to the terminal.
@@ -261,6 +270,7 @@ class StateGraph:
             context_schema=self.context_schema,
             retry=self._retry,
             timeout=self._timeout,
+            cache=self._cache,
             unknown_keys=unknown_keys,
         )
 

@@ -101,6 +101,7 @@ class _Compiler:
             mapper=mapper,
             retry=self.spec.retry if node.retry is None else node.retry,
             timeout=self.spec.timeout if node.timeout is None else node.timeout,
+            cache=self.spec.cache if node.cache is None else node.cache,
             metadata=dict(node.metadata),
             identity=next((old for old, new in self.spec.aliases.items() if new == node.name), node.name),
             subgraph=node.subgraph or called_graph(node.action.function),

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from everstep.graph.hints import NOWHERE, Targets
 from everstep.graph.schema import Schema
-from everstep.policies import RetryPolicy, TimeoutPolicy
+from everstep.policies import CachePolicy, RetryPolicy, TimeoutPolicy
 from everstep.tasks.callable import Action
 
 UnknownKeys = Literal["error", "ignore"]
@@ -25,7 +25,7 @@ class NodeSpec:
 
     Attributes:
         input: The keys it reads.
-        retry: None leaves it to the defaults of the graph; so does `timeout`.
+        retry: None leaves it to the defaults of the graph; so do `timeout` and `cache`.
         goto: Where its `Command`s may go.
         labels: Target -> label of that edge in a drawing.
         subgraph: The compiled graph that is its action, if it is one.
@@ -38,6 +38,7 @@ class NodeSpec:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     retry: tuple[RetryPolicy, ...] | None = None
     timeout: TimeoutPolicy | None = None
+    cache: CachePolicy | None = None
     goto: Targets = NOWHERE
     labels: Mapping[str, str] = field(default_factory=dict)
     subgraph: Any = None
@@ -91,6 +92,7 @@ class GraphSpec:
     context_schema: Any = None
     retry: tuple[RetryPolicy, ...] = ()
     timeout: TimeoutPolicy | None = None
+    cache: CachePolicy | None = None
     unknown_keys: UnknownKeys = "error"
     unsatisfied_joins: UnsatisfiedJoins = "error"
     aliases: Mapping[str, str] = field(default_factory=dict)

@@ -1,138 +1,24 @@
-"""The one bridge from plain scripts to the async engine.
+"""Sync calls in the middle of a run: they are served by the run's own loop.
 
-`invoke`, `stream`, `get_state`... run their async twin on one background event loop of the process and
-wait for it. Called in a running event loop they would block it, so they raise at once and name the async
-method. In a worker thread of a run (a sync node) they are served by the run's own loop.
+A sync node runs in a worker thread. What it calls there (a subgraph, a store) belongs to its run, and so to the
+run's loop. The bridge itself is that of the savers; it is told here where to look.
 """
 
 from __future__ import annotations
 
 import asyncio
-import atexit
-import contextlib
-import os
-import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from concurrent.futures import Future
-from contextlib import AbstractContextManager
-from typing import Any, TypeVar
-
-import anyio.from_thread
 
 from everstep.context import current_task
+from everstep_savers.blocking import iterate_blocking, run_blocking, serve_from
 
-T = TypeVar("T")
-
-# Seconds that a call interrupted by Ctrl-C may take to end.
-_CANCEL_DEADLINE = 30.0
-
-_lock = threading.Lock()
-_portal: anyio.from_thread.BlockingPortal | None = None
-_manager: AbstractContextManager[anyio.from_thread.BlockingPortal] | None = None
-# The program ends: the background loop has closed what was left open, and no thread can be started any more.
-_is_ending = False
-
-
-def run_blocking(call: Callable[[], Awaitable[T]], name: str) -> T:
-    """Run an async call to its end and return its result.
-
-    Args:
-        call: Makes the awaitable; called on the loop that serves it.
-        name: The sync method, for the message; the async one is named ``a`` + `name`.
-    """
-    _refuse_in_loop(name)
-    loop = _loop_of_run()
-    if loop is not None:
-        return asyncio.run_coroutine_threadsafe(_await(call), loop).result()
-    result: T = _wait_for(_open_portal().start_task_soon(_contained, call))
-    return result
-
-
-def _wait_for(future: Future[tuple[BaseException | None, Any]]) -> Any:
-    """Wait for a call; a Ctrl-C cancels it and waits until it has ended."""
-    try:
-        raised, result = future.result()
-    except BaseException:
-        if not future.done():
-            future.cancel()
-        with contextlib.suppress(BaseException):
-            future.result(_CANCEL_DEADLINE)
-        raise
-    if raised is not None:
-        raise raised
-    return result
-
-
-async def _contained(call: Callable[[], Awaitable[Any]]) -> tuple[BaseException | None, Any]:
-    """Run a call; what would end the loop that serves everybody is handed to the one who waits."""
-    try:
-        return None, await call()
-    except (KeyboardInterrupt, SystemExit) as signal:
-        return signal, None
-
-
-def iterate_blocking(make: Callable[[], AsyncIterator[T]], name: str) -> Iterator[T]:
-    """Iterate over an async iterator; leaving early closes it."""
-    _refuse_in_loop(name)
-    iterator: Any = run_blocking(lambda: _made(make), name)
-    ended = object()
-
-    async def following() -> Any:
-        return await anext(iterator, ended)
-
-    try:
-        while (item := run_blocking(following, name)) is not ended:
-            yield item
-    finally:
-        if hasattr(iterator, "aclose") and not _is_ending:
-            run_blocking(iterator.aclose, name)
-
-
-def _refuse_in_loop(name: str) -> None:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    raise RuntimeError(f"{name}() would block the running event loop; use the async a{name}() here")
+__all__ = ["iterate_blocking", "run_blocking"]
 
 
 def _loop_of_run() -> asyncio.AbstractEventLoop | None:
     attempt = current_task.get(None)
     run = getattr(attempt, "run", None)
     loop = getattr(run, "loop", None)
-    return loop if isinstance(loop, asyncio.AbstractEventLoop) and loop.is_running() else None
+    return loop if isinstance(loop, asyncio.AbstractEventLoop) else None
 
 
-async def _await(call: Callable[[], Awaitable[T]]) -> T:
-    return await call()
-
-
-async def _made(make: Callable[[], T]) -> T:
-    return make()
-
-
-def _open_portal() -> anyio.from_thread.BlockingPortal:
-    global _portal, _manager
-    with _lock:
-        if _portal is None:
-            _manager = anyio.from_thread.start_blocking_portal(name="everstep")
-            _portal = _manager.__enter__()
-            atexit.register(_close_portal)
-        return _portal
-
-
-def _close_portal() -> None:
-    global _portal, _manager, _is_ending
-    with _lock:
-        manager, _portal, _manager, _is_ending = _manager, None, None, True
-    if manager is not None:
-        manager.__exit__(None, None, None)
-
-
-def _begin_child() -> None:
-    """A forked child has the threads of its parent no more: its bridge opens anew."""
-    global _lock, _portal, _manager
-    _lock, _portal, _manager = threading.Lock(), None, None
-
-
-os.register_at_fork(after_in_child=_begin_child)
+serve_from(_loop_of_run)

@@ -148,7 +148,7 @@ def _queue_of(request: RunRequest) -> CommitQueue | None:
 def _scope_of(request: RunRequest, channels: Channels) -> RunScope:
     scope = RunScope(request.config, channels, request.graph.name)
     scope.context, scope.store, scope.durable = request.context, request.store, request.saver is not None
-    scope.managed = request.graph.managed
+    scope.cache, scope.managed = request.cache, request.graph.managed
     if request.parent is not None:
         above = request.parent.run
         scope.durable = scope.durable or above.durable

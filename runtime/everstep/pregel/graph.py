@@ -16,12 +16,14 @@ from everstep.pregel.blocking import iterate_blocking, run_blocking
 from everstep.pregel.blueprint import Blueprint, CompileOptions, OnPending
 from everstep.pregel.edit import update_state
 from everstep.pregel.loop import execute
+from everstep.pregel.many import RunsMany
 from everstep.pregel.request import NodeNames, RunRequest
 from everstep.pregel.state import get_history, get_state
 from everstep.pregel.streaming import reading
 from everstep.pregel.subgraphs import Persistence, calling_attempt, nested_request, node_names, waiting_for_subgraph
 from everstep.stream.buffer import Outlet
 from everstep.stream.parts import Modes, View, view_of
+from everstep.tasks.caching import cache_namespaces, prepare_cache
 from everstep.types import Durability, StateSnapshot, StateUpdate, StreamVersion
 from everstep_savers.base import AtomicSaver
 from everstep_savers.shape import as_atomic
@@ -39,7 +41,7 @@ class CallOptions:
     on_pending: OnPending | None = None
 
 
-class Pregel:
+class Pregel(RunsMany):
     """A compiled graph.
 
     Attributes:
@@ -56,6 +58,8 @@ class Pregel:
             self._saver = as_atomic(self.options.checkpointer)
             for annotation in blueprint.annotations:
                 self._saver.codec.register_annotation(annotation)
+        if self.options.cache is not None:
+            prepare_cache(self.options.cache, blueprint.annotations)
 
     @property
     def name(self) -> str:
@@ -71,6 +75,11 @@ class Pregel:
     def store(self) -> Any:
         """The store given at compile time."""
         return self.options.store
+
+    @property
+    def cache(self) -> Any:
+        """The cache given at compile time."""
+        return self.options.cache
 
     @property
     def nodes(self) -> Mapping[str, Any]:
@@ -223,6 +232,12 @@ class Pregel:
         parsed = self._thread_config(config)
         return await update_state(self._blueprint_at(parsed), self._require_saver(), parsed, supersteps)
 
+    async def aclear_cache(self, nodes: Sequence[str] | None = None) -> None:
+        """Remove the cached results of some nodes, or of all of this graph's."""
+        if self.options.cache is None:
+            raise ConfigError("the graph has no cache to clear; compile it with cache=")
+        await self.options.cache.aclear(cache_namespaces(self.name, self.blueprint.nodes, nodes))
+
     def invoke(self, input: Any, config: Mapping[str, Any] | None = None, **options: Any) -> Any:
         """`ainvoke` for plain scripts."""
         return run_blocking(lambda: self.ainvoke(input, config, **options), "invoke")
@@ -248,6 +263,10 @@ class Pregel:
     ) -> dict[str, Any]:
         """`abulk_update_state` for plain scripts."""
         return run_blocking(lambda: self.abulk_update_state(config, supersteps), "bulk_update_state")
+
+    def clear_cache(self, nodes: Sequence[str] | None = None) -> None:
+        """`aclear_cache` for plain scripts."""
+        run_blocking(lambda: self.aclear_cache(nodes), "clear_cache")
 
     def get_subgraphs(self, namespace: str | None = None, *, recurse: bool = False) -> Iterator[tuple[str, Pregel]]:
         """The graphs that nodes of this one run, with the names of the nodes that lead to them, joined by "|".
@@ -323,6 +342,7 @@ class Pregel:
             durability=_durability(options.durability),
             context=options.context,
             store=compiled.store,
+            cache=compiled.cache,
             interrupt_before=before,
             interrupt_after=after,
             on_pending=options.on_pending or compiled.on_pending,

@@ -45,6 +45,7 @@ class RunRequest:
     durability: Durability = "async"
     context: Any = None
     store: Any = None
+    cache: Any = None
     interrupt_before: NodeNames = ()
     interrupt_after: NodeNames = ()
     on_pending: OnPending = "supersede"

@@ -50,6 +50,7 @@ def nested_request(request: RunRequest, attempt: Attempt, persistence: Persisten
         durability=queue.durability if queue is not None else request.durability,
         context=run.context if request.context is None else request.context,
         store=run.store if request.store is None else request.store,
+        cache=run.cache if request.cache is None else request.cache,
         parent=attempt,
         is_stateful=is_stateful,
         replay=nesting.replay,

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from everstep.channels.managed import ManagedValue, Progress
 from everstep.config import RunConfig
-from everstep.context import ExecutionInfo, Runtime
+from everstep.context import ExecutionInfo, Runtime, current_task
 from everstep.errors import ConfigError, EverstepError, GraphInterrupt, InterruptMismatchError
 from everstep.tasks.node import Write
 from everstep.tasks.responses import checked_answer, json_schema_of
@@ -73,6 +73,7 @@ class RunScope:
     __slots__ = (
         "answers",
         "attempts",
+        "cache",
         "channels",
         "checkpoint_id",
         "config",
@@ -103,6 +104,7 @@ class RunScope:
         self.emit: Callable[[Attempt, Any], None] | None = None
         self.told: Told | None = None
         self.attempts: tuple[int, ...] = ()
+        self.cache: Any = None
         self.slots = asyncio.Semaphore(config.max_concurrency) if config.max_concurrency else None
         self.durable = False
         self.answers: Mapping[str, Answer] = {}
@@ -131,6 +133,7 @@ class Attempt:
         "_config",
         "_runtime",
         "asked",
+        "caller",
         "calls",
         "closed",
         "first_time",
@@ -151,6 +154,8 @@ class Attempt:
         self.number = number
         self.first_time = first_time
         self.asked = 0
+        # The attempt in which this one runs: of the node that called this graph, or of the caller of a task.
+        self.caller = current_task.get(None)
         self.closed = False
         self.holds_slot = self.in_thread = False
         self.questions: list[Interrupt] = []
@@ -218,11 +223,21 @@ class Attempt:
                 f"state and earlier answers only"
             )
         try:
-            return checked_answer(response_schema, answer.value)
+            checked = checked_answer(response_schema, answer.value)
         except ValueError:
             # Asked again when the thread goes on: an answer that does not fit answers nothing.
             self.run.rejected.add(question_id)
             raise
+        self._keep_private()
+        return checked
+
+    def _keep_private(self) -> None:
+        """The results of this task, and of those it runs in, now rest on an answer: no cache may keep them."""
+        attempt: Any = self
+        while isinstance(attempt, Attempt):
+            if attempt.task.cache_use is not None:
+                attempt.task.cache_use.is_private = True
+            attempt = attempt.caller
 
     def _stream(self, value: Any) -> None:
         emit = self.run.emit

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from everstep.errors import error_text
 from everstep.policies import RetryPolicy
 from everstep.tasks.attempt import run_attempt
+from everstep.tasks.caching import run_cached
 from everstep.tasks.current import Attempt, RunScope
 from everstep.tasks.outcome import Failed, Outcome
 from everstep.tasks.task import Task
@@ -35,7 +36,13 @@ async def run_tasks(run: RunScope, tasks: Sequence[Task], on_outcome: OnOutcome)
 
 
 async def run_task(run: RunScope, task: Task) -> Outcome:
-    """Run one task with its retries."""
+    """Run one task with its retries; or take its result from the cache, if its node has a policy for that."""
+    if run.cache is not None and task.node.cache is not None:
+        return await run_cached(run, task, _run_with_retries)
+    return await _run_with_retries(run, task)
+
+
+async def _run_with_retries(run: RunScope, task: Task) -> Outcome:
     requests = cancel_requests()
     number, first_time = 1, time.time()
     while True:

@@ -14,7 +14,7 @@ from xxhash import xxh3_128, xxh3_128_hexdigest
 from everstep.constants import NS_END, NS_SEP
 from everstep.policies import TimeoutPolicy
 from everstep.tasks.node import Node, Write
-from everstep.types import Command, Interrupt
+from everstep.types import MISSING, Command, Interrupt
 from everstep_savers.codec import default_codec
 
 Path = tuple[str | int, ...]
@@ -35,6 +35,25 @@ class Answer:
 
 
 default_codec.register(Answer, name="everstep:Answer")
+
+
+class CacheUse:
+    """What a cache has to do with a task.
+
+    Attributes:
+        value: What was kept, if `is_hit`; else what the body has returned.
+        is_private: The result rests on an answer to a question, and is not kept.
+    """
+
+    __slots__ = ("is_hit", "is_private", "value")
+
+    def __init__(self) -> None:
+        self.value: Any = MISSING
+        self.is_hit = self.is_private = False
+
+    def take(self, value: Any) -> None:
+        """Take what was kept in place of what the body would return."""
+        self.value, self.is_hit = value, True
 
 
 class TaskIds:
@@ -72,7 +91,7 @@ class Task:
         error: What the last attempt failed with.
         stored: The task's writes are already in the storage.
         attempt: Number of the attempt under way, or of the last one, from 1.
-        cached: The result comes from the cache; the node did not run.
+        cache_use: Set while the task runs, if its node has a cache policy and the graph a cache.
     """
 
     __slots__ = (
@@ -80,7 +99,7 @@ class Task:
         "_ids",
         "answers",
         "attempt",
-        "cached",
+        "cache_use",
         "commands",
         "error",
         "finished",
@@ -109,12 +128,12 @@ class Task:
         self.finished = False
         self.stored = False
         self.attempt = 1
-        self.cached = False
         self.suspended = False
         self.commands: tuple[Command[Any], ...] = ()
         self.answers: dict[str, Answer] = {}
         self.questions: list[Interrupt] = []
         self.error: BaseException | None = None
+        self.cache_use: CacheUse | None = None
 
     @property
     def id(self) -> str:
@@ -123,6 +142,16 @@ class Task:
             path = (self.path[0], self.node.identity) if self.path[1] == self.name else self.path
             self._id = self._ids.id_of(self.node.identity, path)
         return self._id
+
+    @property
+    def cached(self) -> bool:
+        """Does its result come from the cache? Then the node did not run."""
+        return self.cache_use is not None and self.cache_use.is_hit
+
+    @property
+    def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What a cache key is made of."""
+        return (self.input,), {}
 
     @property
     def ns(self) -> str:

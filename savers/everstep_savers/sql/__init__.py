@@ -1,27 +1,32 @@
-"""The SQL saver: one class, one schema, SQLite and Postgres.
+"""The SQL saver, store and cache: one class each, one schema, SQLite and Postgres.
 
-Nothing loads before `SQLSaver` is asked for.
+Nothing loads before one of them is asked for.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from everstep_savers.sql.cache import SQLCache
     from everstep_savers.sql.saver import SQLSaver
     from everstep_savers.sql.schema import include_object, metadata
+    from everstep_savers.sql.store import SQLStore
 
-__all__ = ["SQLSaver", "include_object", "metadata"]
+__all__ = ["SQLCache", "SQLSaver", "SQLStore", "include_object", "metadata"]
+
+# SQLAlchemy costs more to import than all the rest together.
+_MODULES = {
+    "SQLCache": "cache",
+    "SQLSaver": "saver",
+    "SQLStore": "store",
+    "include_object": "schema",
+    "metadata": "schema",
+}
 
 
 def __getattr__(name: str) -> Any:
-    # SQLAlchemy costs more to import than all the rest together.
-    if name == "SQLSaver":
-        from everstep_savers.sql.saver import SQLSaver
-
-        return SQLSaver
-    if name in __all__:
-        from everstep_savers.sql import schema
-
-        return getattr(schema, name)
+    if name in _MODULES:
+        return getattr(import_module(f"everstep_savers.sql.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -59,6 +59,13 @@ class Database(ABC):
         """Run several statements in one transaction; False if the first returns no row, which ends it."""
 
     @abstractmethod
+    async def run(self, steps: Sequence[tuple[Statement, Mapping[str, Any]]]) -> Sequence[Sequence[Row]]:
+        """Run several statements in one transaction, and return the rows of each.
+
+        If the connection drops they run once more: running them twice must be as good as once.
+        """
+
+    @abstractmethod
     async def revision(self) -> str | None:
         """The schema's revision, None if there is no schema."""
 

@@ -42,6 +42,9 @@ T = TypeVar("T")
 KEPT = 3
 KEPT_OF_HOST = 1
 
+# So often a transaction that lost a deadlock is tried again.
+DEADLOCKS = 5
+
 # Errors that say something about the server and nothing about the statement: connection and operator
 # trouble, resources exhausted, read-only.
 _SERVER_STATES = ("08", "53", "57", "25006")
@@ -115,6 +118,20 @@ class PostgresDatabase(Database):
             return True
 
         return await self._translated(self._run(run))
+
+    async def run(self, steps: Sequence[tuple[Statement, Mapping[str, Any]]]) -> Sequence[Sequence[Row]]:
+        async def run(raw: Raw) -> list[Sequence[Row]]:
+            if len(steps) == 1:  # a transaction of its own
+                return [await raw.fetch(step.text, *step.arguments(values)) for step, values in steps]
+            async with raw.transaction():
+                return [await raw.fetch(step.text, *step.arguments(values)) for step, values in steps]
+
+        for _ in range(DEADLOCKS):
+            try:
+                return await self._with_retry(run)
+            except asyncpg.DeadlockDetectedError:
+                pass  # the other one got through; the way is free
+        return await self._with_retry(run)
 
     async def revision(self) -> str | None:
         async def run(raw: Raw) -> str | None:

@@ -7,13 +7,11 @@ between two calls or between two pages of a listing: no reader ever holds back a
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Self
 
-from sqlalchemy import URL
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from everstep_savers.addresses import Address, address_of, checked_key
@@ -36,10 +34,10 @@ from everstep_savers.fencing import checkpoint_missing, copy_refused
 from everstep_savers.history import HistoryWalk, values_of, visit_row
 from everstep_savers.rows import CheckpointRow, EncodedCommit
 from everstep_savers.sql import maintenance, queries
-from everstep_savers.sql.database import Database, check_revision, parse_url
+from everstep_savers.sql.database import Database, parse_url
+from everstep_savers.sql.opening import OpensDatabase
 from everstep_savers.sql.pages import Page, listing_of, read_page
 from everstep_savers.sql.parts import bound_texts
-from everstep_savers.sql.sqlite import SQLiteDatabase
 from everstep_savers.sql.statements import Statement, compiled
 
 # Checkpoints, threads, and ancestors of a checkpoint that are read at once.
@@ -48,12 +46,14 @@ LINE = 50
 THREADS_PAGE = 100
 
 
-class SQLSaver(AtomicSaver[EncodedCommit]):
+class SQLSaver(OpensDatabase, AtomicSaver[EncodedCommit]):
     """Keeps checkpoints in SQLite or Postgres.
 
     Made by `from_url`, or from an engine that the program owns and closes itself. Use it as an async context
     manager, or as it is: it opens at its first use, and `aclose` closes it.
     """
+
+    kind = "saver"
 
     def __init__(
         self,
@@ -62,12 +62,8 @@ class SQLSaver(AtomicSaver[EncodedCommit]):
         auto_migrate: bool = False,
         codec: Codec | None = None,
     ) -> None:
-        super().__init__(codec=codec)
-        self._auto_migrate = auto_migrate
-        self._database = engine if isinstance(engine, Database) else _database_of(engine.url, engine)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._is_open = False
-        self._opening = asyncio.Lock()
+        OpensDatabase.__init__(self, engine, auto_migrate=auto_migrate)
+        AtomicSaver.__init__(self, codec=codec)
 
     @classmethod
     def from_url(
@@ -86,7 +82,7 @@ class SQLSaver(AtomicSaver[EncodedCommit]):
             codec: Turns values into bytes and back.
             synchronous: SQLite's setting of that name; ``FULL`` syncs each commit to disk.
         """
-        database = _database_of(parse_url(url), synchronous=synchronous)
+        database = cls._database_of(parse_url(url), synchronous=synchronous)
         return cls(database, auto_migrate=auto_migrate, codec=codec)
 
     @classmethod
@@ -98,28 +94,6 @@ class SQLSaver(AtomicSaver[EncodedCommit]):
         if "://" in conn_string:
             return cls.from_url(conn_string, **options)
         return cls.from_url(f"sqlite:///{conn_string}", **{"auto_migrate": True, **options})
-
-    async def __aenter__(self) -> Self:
-        await self._opened()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
-    async def setup(self) -> None:
-        """Create or upgrade the schema; any number of processes may do so at once."""
-        await self._database.upgrade()
-
-    async def aclose(self) -> None:
-        if self._loop is None:
-            return
-        if self._loop is not asyncio.get_running_loop():
-            self._leave_other_loop()
-            return
-        async with self._opening:
-            self._is_open = False
-            await self._database.close()
-            self._loop = None
 
     def prepare(self, commit: Commit) -> EncodedCommit:
         return encode_commit(self.codec, commit)
@@ -285,59 +259,6 @@ class SQLSaver(AtomicSaver[EncodedCommit]):
 
     async def _dialect(self) -> bool:
         return (await self._opened()).is_postgres
-
-    async def _opened(self) -> Database:
-        if not self._is_open or self._loop is not asyncio.get_running_loop():
-            await self._open()
-        return self._database
-
-    async def _open(self) -> None:
-        if self._loop is not None and self._loop is not asyncio.get_running_loop():
-            self._leave_other_loop()
-        if self._loop is None:
-            self._loop, self._opening = asyncio.get_running_loop(), asyncio.Lock()
-        async with self._opening:
-            if self._is_open:
-                return
-            self._loop = asyncio.get_running_loop()
-            try:
-                if self._auto_migrate:
-                    await self._database.upgrade()
-                await self._database.open()
-                check_revision(await self._database.revision(), self._database.url)
-            except BaseException:
-                await self._database.close()
-                self._loop = None
-                raise
-            self._is_open = True
-
-    def _leave_other_loop(self) -> None:
-        if self._loop is not None and not self._loop.is_closed():
-            raise RuntimeError(
-                "this SQLSaver is open on another event loop; make a saver for each loop, "
-                "or call `await saver.aclose()` there before using it here"
-            )
-        self._database.abandon()
-        self._loop, self._is_open = None, False
-
-
-def _database_of(url: URL, engine: AsyncEngine | None = None, *, synchronous: str = "FULL") -> Database:
-    if url.get_backend_name() == "sqlite":
-        database = SQLiteDatabase(url, synchronous=synchronous)
-        if engine is not None and database.is_in_memory:
-            raise ValueError(
-                "an in-memory database cannot be shared with an engine; use SQLSaver.from_url('sqlite:///:memory:')"
-            )
-        return database
-    if engine is not None and engine.dialect.driver != "asyncpg":
-        raise ValueError(
-            f"SQLSaver needs an engine of asyncpg, not of {engine.dialect.driver}; make one with "
-            "create_async_engine('postgresql+asyncpg://...')"
-        )
-    # asyncpg loads only for Postgres.
-    from everstep_savers.sql.postgres import PostgresDatabase
-
-    return PostgresDatabase(url, engine)
 
 
 def _now() -> int:

@@ -1,9 +1,9 @@
 """The one schema, for both databases, and for Alembic.
 
-`thread_id` leads every key, so that the tables can be sharded by thread. Keys are compared byte by byte
-(collation "C" on Postgres), so that both databases sort as Python does. On SQLite the tables have no rowid:
-their long keys are stored once. Values are bytes made by the codec; JSON columns hold only what the savers
-wrote themselves. Revisions live in `migrations/versions`; `alembic check` keeps the two equal.
+`thread_id` leads every key of what belongs to threads, so that these tables can be sharded by thread. Keys are
+compared byte by byte (collation "C" on Postgres), so that both databases sort as Python does. On SQLite the tables
+have no rowid: their long keys are stored once. Values are bytes made by the codec; JSON columns hold only what the
+savers made themselves. Revisions live in `migrations/versions`; `alembic check` keeps the two equal.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import (
+    ARRAY,
     JSON,
+    REAL,
     BigInteger,
     Column,
+    Index,
     Integer,
     LargeBinary,
     MetaData,
@@ -110,6 +113,53 @@ checkpoint_writes = Table(
     PrimaryKeyConstraint(
         "thread_id", "checkpoint_ns", "checkpoint_id", "task_id", "idx", name="checkpoint_writes_pkey"
     ),
+    sqlite_with_rowid=False,
+)
+
+store_items = Table(
+    "store_items",
+    metadata,
+    # The labels, joined by periods.
+    Column("namespace", Key, nullable=False),
+    Column("key", Key, nullable=False),
+    Column("tag", Text, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+    # What filters need of the value, see `everstep_savers.sql.filters`.
+    Column("fields", JSON, nullable=False),
+    # Times are microseconds since 1970. No two items of one process are created at the same time.
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Column("ttl", BigInteger),
+    Column("expires_at", BigInteger),
+    PrimaryKeyConstraint("namespace", "key", name="store_items_pkey"),
+    Index("store_items_expires_at", "expires_at"),
+    sqlite_with_rowid=False,
+)
+
+store_vectors = Table(
+    "store_vectors",
+    metadata,
+    Column("namespace", Key, nullable=False),
+    Column("key", Key, nullable=False),
+    # Which of the item's texts it is of, from 0.
+    Column("place", Integer, nullable=False),
+    # Postgres: pgvector casts arrays. SQLite: 32-bit floats, little-endian.
+    Column("vector", ARRAY(REAL).with_variant(LargeBinary(), "sqlite"), nullable=False),
+    PrimaryKeyConstraint("namespace", "key", "place", name="store_vectors_pkey"),
+    sqlite_with_rowid=False,
+)
+
+cache_entries = Table(
+    "cache_entries",
+    metadata,
+    # The labels as a JSON array.
+    Column("namespace", Key, nullable=False),
+    Column("key", Key, nullable=False),
+    Column("tag", Text, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+    Column("expires_at", BigInteger),
+    PrimaryKeyConstraint("namespace", "key", name="cache_entries_pkey"),
+    Index("cache_entries_expires_at", "expires_at"),
     sqlite_with_rowid=False,
 )
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import URL
 from sqlalchemy.dialects.sqlite import pysqlite
-from sqlalchemy.schema import CreateTable
+from sqlalchemy.schema import CreateIndex, CreateTable
 
 from everstep_savers.errors import PersistenceError
 from everstep_savers.fencing import ThreadState, refusal, value_conflict
@@ -119,6 +119,10 @@ class SQLiteDatabase(Database):
     async def write(self, steps: Sequence[tuple[Statement, Mapping[str, Any]]]) -> bool:
         is_done: bool = await self._workers[0].call(partial(_write, steps))
         return is_done
+
+    async def run(self, steps: Sequence[tuple[Statement, Mapping[str, Any]]]) -> Sequence[Sequence[Row]]:
+        rows: list[list[Row]] = await self._workers[0].call(partial(_run, steps))
+        return rows
 
     async def revision(self) -> str | None:
         if not self._workers:
@@ -280,6 +284,11 @@ def _write(steps: Sequence[tuple[Statement, Mapping[str, Any]]], connection: sql
     return True
 
 
+def _run(steps: Sequence[tuple[Statement, Mapping[str, Any]]], connection: sqlite3.Connection) -> list[list[Row]]:
+    with _transaction(connection):
+        return [connection.execute(step.text, step.arguments(values)).fetchall() for step, values in steps]
+
+
 def _revision(connection: sqlite3.Connection) -> str | None:
     if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", [VERSION_TABLE]).fetchall():
         return None
@@ -322,6 +331,8 @@ def _create_schema(connection: sqlite3.Connection) -> None:
     with _transaction(connection):
         for table in (*metadata.sorted_tables, alembic_version):
             connection.execute(str(CreateTable(table).compile(dialect=pysqlite.dialect())))
+            for index in table.indexes:
+                connection.execute(str(CreateIndex(index).compile(dialect=pysqlite.dialect())))
         connection.execute(compiled(alembic_version.insert(), is_postgres=False).text, [SCHEMA_REVISION])
 
 
