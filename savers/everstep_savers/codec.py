@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import ormsgpack
@@ -86,7 +87,7 @@ class Codec:
             return _NONE
         if _needs_no_walk(value):
             try:
-                return "m", packb(value, lower_big_int, _OPTIONS)
+                return "m", _pack(value)
             except TypeError:
                 pass  # a lone surrogate
         try:
@@ -104,6 +105,21 @@ class Codec:
             return self.encode(error)
         except CodecError:
             return self.encode(StoredError.of(error))
+
+    def canonical(self, value: Any) -> bytes:
+        """Return bytes that are the same for equal values of one type, in every process; not to be decoded.
+
+        Unlike in `encode`, the order in which the items of a set or a dict come up makes no difference.
+
+        Raises:
+            CodecError: The value cannot be kept as it is, see `encode`; by pickle does not count.
+        """
+        if type(value) is list and _needs_no_walk(value):
+            try:
+                return _pack(value)
+            except TypeError:
+                pass  # a lone surrogate
+        return self._walk(value, _Canonical)[1]
 
     def decode(self, tag: str, data: bytes) -> Any:
         """Return the value that was encoded.
@@ -180,9 +196,10 @@ class Codec:
             if self._registry.of_type(cls) is None and (shape := shape_of(cls)) is not None:
                 self._registry.add(shape)
 
-    def _walk(self, value: Any) -> Encoded:
+    def _walk(self, value: Any, kind: type[Lowering] = Lowering) -> Encoded:
         try:
-            encoded = self._lower(value, LEAVES) or self._lower(value, LEAVES_BUT_STR)
+            encoded = self._lower(value, kind(self._registry, LEAVES))
+            encoded = encoded or self._lower(value, kind(self._registry, LEAVES_BUT_STR))
         except RefusedError as refused:
             raise refused.as_codec_error() from refused.__cause__
         except RecursionError:
@@ -194,12 +211,11 @@ class Codec:
             raise CodecError(TOO_DEEP)
         return encoded
 
-    def _lower(self, value: Any, leaves: frozenset[type]) -> Encoded | None:
+    def _lower(self, value: Any, walk: Lowering) -> Encoded | None:
         """Return tag and bytes, or None if ormsgpack refuses: a lone surrogate, or too many levels."""
-        walk = Lowering(self._registry, leaves)
         lowered = walk.lower(value)
         try:
-            return "x" if walk.marked else "m", packb(lowered, lower_big_int, _OPTIONS)
+            return "x" if walk.marked else "m", _pack(lowered)
         except TypeError:
             return None
 
@@ -210,6 +226,29 @@ class Codec:
             return "p", self._pickle.dumps(value)
         except Exception:
             raise refused from None
+
+
+class _Canonical(Lowering):
+    """Lowers what has no order of its own in one that follows from the items alone."""
+
+    __slots__ = ()
+
+    def lower(self, value: Any) -> Any:
+        """Return the lowered form of a value."""
+        lowered = super().lower(value)
+        kind = type(value)
+        if kind is set or kind is frozenset:
+            return [lowered[0], *sorted(lowered[1:], key=_pack)]
+        if kind is not dict:
+            return lowered
+        if type(lowered) is dict:
+            return dict(sorted(lowered.items(), key=itemgetter(0)))
+        pairs = sorted(zip(lowered[1::2], lowered[2::2], strict=True), key=lambda pair: _pack(pair[0]))
+        return [lowered[0], *(item for pair in pairs for item in pair)]
+
+
+def _pack(lowered: Any) -> bytes:
+    return packb(lowered, lower_big_int, _OPTIONS)
 
 
 def _needs_no_walk(value: Any) -> bool:
