@@ -64,13 +64,15 @@ def action_of(target: Any, name: str | None = None) -> Action:
     Raises:
         TypeError: `target` is neither.
     """
-    if not callable(target) and not hasattr(target, "ainvoke"):
+    # Asked of the class: an object may answer to any name, as mocks do.
+    has_ainvoke = hasattr(type(target), "ainvoke")
+    if not callable(target) and not has_ainvoke:
         raise TypeError(
             f"expected a function, a callable object or an object with ainvoke(), "
             f"got {type(target).__name__} {target!r}"
         )
     found = name or name_of(target)
-    if hasattr(target, "ainvoke"):
+    if has_ainvoke:
         return Action(found, target.ainvoke, True, True, (("config", "config"),))
     takes_input, injected = _parameters(target)
     return Action(found, target, _is_async(target), takes_input, injected)
@@ -80,7 +82,7 @@ def name_of(target: Any) -> str:
     """The name a node gets from its action: the function's, or the class's for an object."""
     while isinstance(target, functools.partial):
         target = target.func
-    found = getattr(target, "name", None) if hasattr(target, "ainvoke") else None
+    found = getattr(target, "name", None) if hasattr(type(target), "ainvoke") else None
     return str(found or getattr(target, "__name__", None) or type(target).__name__)
 
 
