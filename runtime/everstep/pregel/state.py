@@ -84,7 +84,10 @@ def _shown(
     asked = next((value for task_id, key, value in pending if task_id == task.id and key == INTERRUPT), ())
     result: Any = None
     if task.finished:
-        result = result_of(task, graph.stream_channels)
+        names = graph.stream_channels
+        result = result_of(task, names)
+        if isinstance(names, str):  # a graph of one value shows it as it is
+            result = result.get(names)
     questions: tuple[Interrupt, ...] = tuple(asked) if task.finished else tuple(task.questions)
     state = states.get(task.id)
     if state is None:
