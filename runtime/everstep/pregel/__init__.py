@@ -1,10 +1,10 @@
-"""The engine: plan, execute, update, and what is stored when. Home of `Pregel`."""
+"""The engine: plan, execute, update, and what is stored when. Home of `Pregel` and `NodeBuilder`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["Pregel"]
+__all__ = ["ChannelWriteEntry", "NodeBuilder", "Pregel"]
 
 
 def __getattr__(name: str) -> Any:
@@ -13,4 +13,8 @@ def __getattr__(name: str) -> Any:
         from everstep.pregel.graph import Pregel
 
         return Pregel
+    if name in ("ChannelWriteEntry", "NodeBuilder"):
+        from everstep.pregel import nodes
+
+        return getattr(nodes, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

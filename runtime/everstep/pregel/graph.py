@@ -14,6 +14,8 @@ from everstep.config import RunConfig, merge_configs, parse_config
 from everstep.errors import ConfigError, did_you_mean
 from everstep.pregel.blocking import iterate_blocking, run_blocking
 from everstep.pregel.blueprint import Blueprint, CompileOptions, OnPending
+from everstep.pregel.described import Described
+from everstep.pregel.direct import declared_graph
 from everstep.pregel.edit import update_state
 from everstep.pregel.loop import execute
 from everstep.pregel.many import RunsMany
@@ -41,18 +43,33 @@ class CallOptions:
     on_pending: OnPending | None = None
 
 
-class Pregel(RunsMany):
+class Pregel(RunsMany, Described):
     """A compiled graph.
 
-    Attributes:
-        blueprint: Nodes and channels.
+    Args:
+        blueprint: Nodes and channels, as `StateGraph.compile` and `entrypoint` make them; without one, the graph is
+            put together by hand: ``Pregel(nodes={...}, channels={...}, input_channels="a", output_channels="b")``.
         options: What `compile()` was given.
+        config: That every call starts from.
+        stream_mode: That `stream` uses when none is given.
+        declared: See `everstep.pregel.direct.Declaration`.
     """
 
-    def __init__(self, blueprint: Blueprint, options: CompileOptions | None = None) -> None:
+    def __init__(
+        self,
+        blueprint: Blueprint | None = None,
+        options: CompileOptions | None = None,
+        *,
+        config: Mapping[str, Any] | None = None,
+        stream_mode: Modes | None = None,
+        **declared: Any,
+    ) -> None:
+        if blueprint is None:
+            blueprint, options = declared_graph(declared)
         self.blueprint = blueprint
         self.options = options or CompileOptions()
-        self.config: Mapping[str, Any] = {}
+        self.stream_mode: Modes = stream_mode or ("values" if declared else "updates")
+        self.config: Mapping[str, Any] = dict(config or {})
         self._saver: AtomicSaver[Any] | None = None
         if not isinstance(self.options.checkpointer, bool | None):
             self._saver = as_atomic(self.options.checkpointer)
@@ -158,17 +175,18 @@ class Pregel(RunsMany):
         stream writer.
 
         Args:
-            stream_mode: "values" (the state after each step), "updates" (what each node returned; the
-                default), "custom" (what nodes wrote to their stream writer), "tasks" (a task begins or ends),
-                "checkpoints" (a checkpoint was taken), "debug" (both, with step and time), or a list of
-                these: then pairs of mode and event are yielded.
+            stream_mode: "values" (the state after each step), "updates" (what each node returned), "custom"
+                (what nodes wrote to their stream writer), "tasks" (a task begins or ends), "checkpoints" (a
+                checkpoint was taken), "debug" (both, with step and time), or a list of these: then pairs of mode
+                and event are yielded. By default the graph's own: "updates", or "values" for one that is put
+                together by hand.
             version: "v2" yields each event as a `StreamPart`, whatever the other options are.
             print_mode: Modes whose events are printed to standard output.
             subgraphs: Yield the events of subgraphs too; the namespace then comes first in each item, a
                 tuple with a level ``node:task_id`` for each graph the event comes from below the root.
             options: See `CallOptions`.
         """
-        view = view_of(stream_mode, print_mode or self._debug_modes, version, subgraphs=subgraphs)
+        view = view_of(stream_mode or self.stream_mode, print_mode or self._debug_modes, version, subgraphs=subgraphs)
         outlet = Outlet(view.read, subgraphs=subgraphs)
         request = self._request(input, config, _call_options(options), view, outlet)
         async with reading(self._run(request), outlet, view, request.parent) as read:
