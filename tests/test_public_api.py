@@ -35,6 +35,7 @@ HOMES: dict[str, set[str]] = {
     },
     "everstep.constants": {"END", "START"},
     "everstep.errors": {
+        "DeterminismError",
         "EmptyChannelError",
         "GraphRecursionError",
         "InvalidUpdateError",
@@ -54,7 +55,8 @@ HOMES: dict[str, set[str]] = {
     },
     "everstep.runtime": {"Runtime", "get_runtime"},
     "everstep.config": {"get_config", "get_store", "get_stream_writer"},
-    "everstep.pregel": {"Pregel"},
+    "everstep.func": {"entrypoint", "task"},
+    "everstep.pregel": {"NodeBuilder", "Pregel"},
     "everstep_savers": {
         "BaseCache",
         "BaseCheckpointSaver",

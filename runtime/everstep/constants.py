@@ -16,6 +16,7 @@ __all__ = [
     "NS_END",
     "NS_SEP",
     "NULL_TASK_ID",
+    "PREVIOUS",
     "PULL",
     "PUSH",
     "RESERVED",
@@ -40,6 +41,8 @@ PUSH = "__pregel_push"
 TASKS = "__pregel_tasks"
 # The one channel of a graph whose schema is not a mapping of keys.
 ROOT = "__root__"
+# The channel of what an entrypoint saves for its next run.
+PREVIOUS = "__previous__"
 # The writer of a run's own writes (input, update).
 INPUT = "__input__"
 # The write that holds the value a `@task` call returned.

@@ -18,6 +18,7 @@ Every error says what happened, with node, key, thread and value, then the way o
     │   │   ├── PendingQuestionError          new input on a thread that waits for an answer
     │   │   ├── UnknownInterruptError         the answer belongs to no open question
     │   │   └── InterruptMismatchError        the code asks another question than the stored answer answers
+    │   ├── DeterminismError                  code that runs again calls another @task than the journal holds
     │   ├── NodeTimeoutError (TimeoutError)   an attempt took too long
     │   └── NodeCancelledError                a node raised CancelledError itself
     BaseException
@@ -53,6 +54,7 @@ __all__ = [
     "CodecError",
     "ConfigError",
     "DatabaseUnavailable",
+    "DeterminismError",
     "EmptyChannelError",
     "EmptyInputError",
     "EverstepError",
@@ -127,6 +129,10 @@ class UnknownInterruptError(InterruptError):
 
 class InterruptMismatchError(InterruptError):
     """On the re-run the node asks another question than the one the stored answer belongs to."""
+
+
+class DeterminismError(EverstepError):
+    """Code that runs again calls another `@task`, or the same with other arguments, than its journal holds there."""
 
 
 class NodeTimeoutError(EverstepError, TimeoutError):

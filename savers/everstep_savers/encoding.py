@@ -49,7 +49,8 @@ from everstep_savers.rows import CheckpointRow, EncodedClaim, EncodedCommit, Tas
 _INTEGERS = frozenset({int})
 # Of a timestamp with microseconds in UTC, as `datetime.isoformat` writes it.
 _USUAL_LENGTH = 32
-_SPECIAL_PLACES = {ERROR: "error", INTERRUPT: "question", RESUME: "answer"}
+# What a write of the engine's own is called in messages; all others are state keys.
+_SPECIAL_PLACES = {ERROR: "error", INTERRUPT: "question", RESUME: "answer", "__return__": "result"}
 
 
 def encode_commit(codec: Codec, commit: Commit, *, is_fenced: bool = True) -> EncodedCommit:

@@ -12,6 +12,7 @@ from everstep.constants import START
 from everstep.graph.builder import StateGraph
 from everstep.graph.compiled import CompiledStateGraph
 from everstep.policies import RetryPolicy
+from everstep.pregel.graph import Pregel
 from everstep.types import StateSnapshot
 
 Update = dict[str, Any]
@@ -72,7 +73,7 @@ def says(name: str) -> tuple[str, Callable[..., Any]]:
     return name, run
 
 
-async def history(graph: CompiledStateGraph, config: Mapping[str, Any]) -> list[StateSnapshot]:
+async def history(graph: Pregel, config: Mapping[str, Any]) -> list[StateSnapshot]:
     """All snapshots of a thread, newest first."""
     return [snapshot async for snapshot in graph.aget_state_history(config)]
 

@@ -15,10 +15,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
-from everstep.constants import START
+from everstep.constants import RETURN, START
 from everstep.context import interrupt
 from everstep.graph.builder import StateGraph
 from everstep.graph.compiled import CompiledStateGraph
+from everstep.graph.functional import task
 from everstep.types import Command
 from everstep_savers.base import Config
 from everstep_savers.checkpoint import Commit, Loaded
@@ -94,6 +95,13 @@ class Life:
         # A result is on its way to the store ("slow_results"), or there, while a sibling still runs.
         self.result_handed_over = asyncio.Event()
 
+        @task
+        async def act(name: str) -> str:
+            self.work(name)
+            return name
+
+        self.act = act
+
     def pass_by(self, point: str) -> None:
         """Die as by kill -9, if this is where the plan says so."""
         if point == self.plan.point:
@@ -126,6 +134,10 @@ class Life:
             await self.result_handed_over.wait()
         return {"entries": ["slow"]}
 
+    async def tasks(self, state: Entries) -> dict[str, Any]:
+        """A node whose work is two journalled tasks."""
+        return {"entries": [await self.act("t1"), await self.act("t2")]}
+
     async def ask(self, state: Entries) -> dict[str, Any]:
         answer = interrupt("what?")
         self.work("ask")
@@ -138,6 +150,8 @@ class Life:
             builder.add_node(*self.node("s2")).add_edge("s1", "s2").add_edge("s2", "s3")
         elif self.plan.graph == "asking":
             builder.add_node(self.ask).add_edge("s1", "ask").add_edge("ask", "s3")
+        elif self.plan.graph == "tasks":
+            builder.add_node(self.tasks).add_edge("s1", "tasks").add_edge("tasks", "s3")
         else:
             builder.add_node(self.quick).add_node(self.slow).add_edge("s1", "quick").add_edge("s1", "slow")
             builder.add_edge(["quick", "slow"], "s3")
@@ -151,8 +165,11 @@ class MortalSaver(SQLSaver):
 
     def prepare(self, commit: Commit) -> Any:
         results = [*commit.writes, *(writes for new in commit.checkpoints for writes in new.results)]
-        done = [writes.node for writes in results if any(not key.startswith("__") for key, _ in writes.writes)]
-        return super().prepare(commit), done, bool(commit.checkpoints)
+        done = [
+            writes for writes in results if any(not key.startswith("__") or key == RETURN for key, _ in writes.writes)
+        ]
+        names = [writes.writes[0][1] if writes.writes[0][0] == RETURN else writes.node for writes in done]
+        return super().prepare(commit), names, bool(commit.checkpoints)
 
     async def acommit(self, prepared: Any) -> int:
         life, (encoded, done, is_step) = self.life, prepared

@@ -18,8 +18,14 @@ from tests.recovery.conftest import Raise
 from tests.recovery.killable import Ledger, Life, Plan
 
 # The commits of a run: its claim, the input made into state, then one a step; the diamond stores one result by itself.
-COMMITS = {"chain": 5, "diamond": 6, "asking": 4}
-ENDS = {"chain": ["s1", "s2", "s3"], "diamond": ["s1", "quick", "slow", "s3"], "asking": ["s1", "answer", "s3"]}
+# A task is stored when it has returned.
+COMMITS = {"chain": 5, "diamond": 6, "asking": 4, "tasks": 7}
+ENDS = {
+    "chain": ["s1", "s2", "s3"],
+    "diamond": ["s1", "quick", "slow", "s3"],
+    "asking": ["s1", "answer", "s3"],
+    "tasks": ["s1", "t1", "t2", "s3"],
+}
 
 
 def plans_for(plan: Plan, points: Sequence[str], folder: Path) -> list[Plan]:
@@ -76,7 +82,7 @@ async def kill_and_finish(children: Raise, deed: str, plans: list[Plan]) -> None
 
 
 @pytest.mark.parametrize("durability", ["sync", "async"])
-@pytest.mark.parametrize("graph", ["chain", "diamond", "asking"])
+@pytest.mark.parametrize("graph", ["chain", "diamond", "asking", "tasks"])
 async def test_a_run_killed_at_any_commit_is_found_and_finished(
     graph: str, durability: str, saver_url: str, tmp_path: Path, children: Raise
 ) -> None:
@@ -122,6 +128,25 @@ async def test_in_sync_durability_only_the_node_under_way_runs_twice(
         "before 4": ["s2"],
         "in s2": ["s2"],
         "before 5": ["s3"],
+    }
+
+
+async def test_in_sync_durability_only_the_task_under_way_runs_twice(
+    saver_url: str, tmp_path: Path, children: Raise
+) -> None:
+    plan = Plan(saver_url, "", graph="tasks", durability="sync")
+    plans = plans_for(plan, [*at_commits(7, first=4), "in t1", "in t2"], tmp_path)
+    await kill_and_finish(children, "start", plans)
+    twice = {
+        plan.point: [name for name in ("t1", "t2", "s3") if Ledger(Path(plan.ledger)).lines().count(f"ran {name}") > 1]
+        for plan in plans
+    }
+    assert {point: names for point, names in twice.items() if names} == {
+        "before 4": ["t1"],
+        "in t1": ["t1"],
+        "before 5": ["t2"],
+        "in t2": ["t2"],
+        "before 7": ["s3"],
     }
 
 

@@ -79,7 +79,9 @@ def route_targets(path: Any) -> Targets:
 
 
 def called_graph(target: Any) -> Pregel | None:
-    """The compiled graph that a function calls, as far as its code and closure name one."""
+    """The compiled graph that a function is or calls, as far as its code and closure name one."""
+    if isinstance(owner := getattr(target, "__self__", None), Pregel):
+        return owner
     code = getattr(_function(target), "__code__", None)
     if code is None:
         return None

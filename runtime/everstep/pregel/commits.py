@@ -81,7 +81,22 @@ class CommitQueue:
                 raise
             if self._behind and self._behind[0] is oldest:  # a subgraph beside this one may have taken it
                 _ = self._behind.popleft()
+        _ = self.soon(prepared)
+
+    def in_the_way(self) -> asyncio.Task[int] | None:
+        """The commit to wait for before another one goes behind the run with `soon`; None if there is room.
+
+        Raises:
+            PersistenceError: What a commit under way has failed with.
+        """
+        while self._behind and self._behind[0].done():
+            _ = self._behind.popleft().result()
+        return self._behind[0] if len(self._behind) >= MAX_BEHIND else None
+
+    def soon(self, prepared: Any) -> asyncio.Task[int]:
+        """Store a commit behind the run; it counts among those that may be under way."""
         self._behind.append(self.behind(prepared))
+        return self._behind[-1]
 
     async def now(self, commit: Commit) -> None:
         """Store a commit after everything handed over before."""

@@ -16,6 +16,7 @@ from everstep.constants import END, INPUT, PULL, START
 from everstep.errors import ConfigError, InvalidUpdateError, did_you_mean
 from everstep.pregel.answering import kept_writes
 from everstep.pregel.blueprint import Blueprint
+from everstep.pregel.calls import calls_of, journalled_calls, kept_calls
 from everstep.pregel.checkpoints import Lineage, make_checkpoint, origin_of
 from everstep.pregel.entry import RunWrites, apply_run_writes, discarded, restore_tasks
 from everstep.pregel.growth import StoredLists
@@ -26,6 +27,7 @@ from everstep.pregel.update import apply_writes
 from everstep.tasks.attempt import write_result
 from everstep.tasks.current import Attempt, RunScope
 from everstep.tasks.node import Write
+from everstep.tasks.replay import Journalled
 from everstep.tasks.task import Task, TaskIds
 from everstep.types import StateUpdate
 from everstep_savers.base import AtomicSaver
@@ -134,7 +136,7 @@ class _Editor:
         return attempt.writes
 
     def _barrier(self, source: str, writes: Sequence[RunWrites]) -> None:
-        waiting = _asking(self._tasks())
+        waiting = _asking(self._tasks(), self._calls())
         updated = apply_writes(self.graph, self.channels, writes) if writes else None
         new = make_checkpoint(
             self.channels, self.lineage, parent_id=self.parent_id, source=source, step=self.step, updated=updated
@@ -153,6 +155,10 @@ class _Editor:
         if not self.made and self.saved is not None:
             restore_tasks(tasks, self.saved.pending_writes or ())
         return tasks
+
+    def _calls(self) -> list[Journalled]:
+        """The `@task` calls of the tasks that wait."""
+        return journalled_calls(self.saved.pending_writes or ()) if self.saved is not None else []
 
     def _origin(self) -> str:
         if self.made or self.saved is None:
@@ -209,7 +215,8 @@ class _Editor:
             new = self.made[-1]
             metadata: Any = {**new.metadata, "origin": origin}
             self.made[-1] = replace(new, metadata=metadata)
-            self.writes = kept_writes(self.config.checkpoint_ns, new.checkpoint["id"], kept)
+            place = (self.config.checkpoint_ns, new.checkpoint["id"])
+            self.writes = kept_writes(*place, kept) + kept_calls(place, calls_of(kept, self._calls()))
 
     async def commit(self) -> dict[str, Any]:
         """Claim the thread and store all checkpoints in one transaction."""
@@ -227,11 +234,13 @@ class _Editor:
         return self.config.saved(self.parent_id)
 
 
-def _asking(tasks: Sequence[Task]) -> list[Task]:
-    """The tasks whose open questions are their own, and not those of a subgraph."""
+def _asking(tasks: Sequence[Task], calls: Sequence[Journalled]) -> list[Task]:
+    """The tasks whose open questions are their own or those of their `@task` calls, and not those of a subgraph."""
     found = []
     for task in tasks:
-        own = {task.question_id(number) for number in range(len(task.answers) + len(task.questions))}
+        asking = [task, *(call for call, _ in calls_of([task], calls))]
+        most = len(task.answers) + len(task.questions)
+        own = {one.question_id(number) for one in asking for number in range(most)}
         if task.questions and all(question.id in own for question in task.questions):
             found.append(task)
     return found

@@ -14,6 +14,7 @@ from everstep.channels.snapshot import Channels
 from everstep.constants import INPUT, START
 from everstep.errors import ConfigError
 from everstep.pregel.answering import accepted_writes, answer_again, bind_or_refuse, kept_writes, reopen
+from everstep.pregel.calls import CallJournal, calls_of, journalled_calls, kept_calls
 from everstep.pregel.checkpoints import Lineage, Point, make_checkpoint, origin_of, point_of
 from everstep.pregel.commits import CommitQueue
 from everstep.pregel.entry import (
@@ -38,12 +39,14 @@ from everstep.pregel.journal import Journal
 from everstep.pregel.plan import At, plan
 from everstep.pregel.renames import read_with_aliases, refuse_missing
 from everstep.pregel.request import Nesting, RunRequest
-from everstep.pregel.subgraphs import attempts_above, load_nested, nesting_of
+from everstep.pregel.subgraphs import attempts_above, caller_of, load_nested, nesting_of
 from everstep.pregel.update import apply_writes
+from everstep.tasks.calls import CallLog, CallTask
 from everstep.tasks.current import RunScope
+from everstep.tasks.replay import Journalled
 from everstep.tasks.task import Task
 from everstep.types import MISSING, Command
-from everstep_savers.checkpoint import CheckpointTuple, Claim, Loaded, NewCheckpoint, TaskWrites
+from everstep_savers.checkpoint import CheckpointTuple, Claim, Loaded, NewCheckpoint, PendingWrite, TaskWrites
 from everstep_savers.ids import new_checkpoint_id
 
 
@@ -122,6 +125,8 @@ def _begin(request: RunRequest, loaded: Loaded, step: int, first_counted: int) -
     metadata = dict(config.metadata)
     if config.run_id is not None:
         metadata["run_id"] = config.run_id
+    if (caller := caller_of(request)) is not None:
+        metadata["caller"] = caller
     head = loaded.thread.head if loaded.thread is not None and request.parent is None else None
     whole = saver is not None and saver.wants_whole
     lineage = Lineage(config.checkpoint_ns, metadata, whole, head, nesting.parents)
@@ -132,6 +137,7 @@ def _begin(request: RunRequest, loaded: Loaded, step: int, first_counted: int) -
         queue.rejected = scope.rejected
         start.journal = Journal(queue, config.checkpoint_ns, is_root=request.parent is None)
         start.journal.lists = StoredLists(queue.saver.codec, loaded, verify=request.debug)
+        scope.calls = CallLog(CallJournal(start.journal))
     return start
 
 
@@ -232,9 +238,11 @@ async def _start_fork(request: RunRequest, loaded: Loaded, saved: CheckpointTupl
         origin=saved.checkpoint["id"] if answered else None,
         answered=answered,
     )
-    await _claim(
-        request, start, loaded, new, writes=kept_writes(request.config.checkpoint_ns, new.checkpoint["id"], start.tasks)
-    )
+    at = (request.config.checkpoint_ns, new.checkpoint["id"])
+    kept = kept_writes(*at, start.tasks)
+    if answered:
+        kept += kept_calls(at, _restore_calls_before(start, pending, answered))
+    await _claim(request, start, loaded, new, writes=kept)
     start.at = replace(start.at, origin=origin)
     return start
 
@@ -267,6 +275,9 @@ async def _start_resumed(request: RunRequest, loaded: Loaded, saved: CheckpointT
     start.scope.nesting = replace(start.scope.nesting, may_continue=True, reask=reask, answered=answered)
     if answered:
         reopen(start.tasks, pending, answered)
+        _ = _restore_calls_before(start, pending, answered)
+    elif start.scope.calls is not None:
+        start.scope.calls.note(*journalled_calls(pending))
     if reask:
         ask_again(start.tasks)
     elif request.parent is None:
@@ -280,6 +291,20 @@ async def _start_resumed(request: RunRequest, loaded: Loaded, saved: CheckpointT
     else:
         start.journal = None  # nothing will happen that would have to be stored
     return start
+
+
+def _restore_calls_before(
+    start: Start, pending: list[PendingWrite], answered: frozenset[str]
+) -> list[tuple[CallTask, Journalled]]:
+    """Restore the `@task` calls that were made before questions were answered which are now answered anew."""
+
+    def limit(task: Task) -> int:
+        return len({*start.scope.answers, *task.answers} - answered)
+
+    calls = calls_of(start.tasks, journalled_calls(pending), limit)
+    if start.scope.calls is not None:
+        start.scope.calls.note(*(call for _, call in calls))
+    return calls
 
 
 async def _settle(request: RunRequest, start: Start, loaded: Loaded) -> None:

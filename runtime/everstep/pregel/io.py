@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from everstep.channels.snapshot import Channels, one_level_copy
+from everstep.constants import RETURN
 from everstep.errors import ConfigError, did_you_mean
 from everstep.pregel.blueprint import Blueprint, Names
 from everstep.tasks.node import Write
@@ -44,10 +45,11 @@ def output_of(channels: Channels, names: Names) -> Any:
 
 
 def update_of(task: Task, names: Names) -> Any:
-    """What stream mode "updates" tells of a finished task.
+    """What stream mode "updates" tells of a finished task; of a `@task` call, what it returned.
 
     Several writes to one key (updates in a list) are told one by one, in their order.
     """
+    names = RETURN if task.depth else names
     if isinstance(names, str):
         values = [one_level_copy(value) for key, value in task.writes if key == names]
         return (values if len(values) > 1 else values[0]) if values else None
@@ -60,7 +62,7 @@ def update_of(task: Task, names: Names) -> Any:
 
 def result_of(task: Task, names: Names) -> dict[str, Any]:
     """What snapshots and stream mode "tasks" tell of a finished task, by key; several writes as ``{"$writes": []}``."""
-    wanted = (names,) if isinstance(names, str) else names
+    wanted = (RETURN,) if task.depth else (names,) if isinstance(names, str) else names
     found: dict[str, list[Any]] = {}
     for key, value in task.writes:
         if key in wanted:

@@ -43,6 +43,7 @@ class Journal:
         is_root: The run owns the thread: it claims it and tells how it ended.
         lists: What is stored of the lists; None stores every list as a whole.
         status: How the run ended, once that is handed over to be stored.
+        beside: Writes of `@task` calls by their ids that are not handed over yet; stored when the run leaves.
     """
 
     def __init__(self, queue: CommitQueue, checkpoint_ns: str, *, is_root: bool = True) -> None:
@@ -52,6 +53,7 @@ class Journal:
         self.lists: StoredLists | None = None
         self.checkpoint_id = ""
         self.status: Status | None = None
+        self.beside: dict[str, TaskWrites] = {}
         self._unstored: list[Task] = []
         self._gathering: asyncio.TimerHandle | None = None
         self._held: NewCheckpoint | None = None
@@ -87,6 +89,7 @@ class Journal:
 
         Status "interrupted" marks the checkpoint as one at which the thread has stopped at a breakpoint.
         """
+        self.beside.clear()
         if self.queue.durability == "exit":
             taken = _as_it_is_now(checkpoint)
             self._held = taken if self._held is None else merge_checkpoints(self._held, taken)
@@ -130,9 +133,12 @@ class Journal:
             # The caller knows that storing failed. What the tasks did cannot hang on a checkpoint that is
             # not there; how the run ended can still be told.
             tasks = ()
+            self.beside.clear()
         if self.status is not None and self._held is None:
             return
         writes = [found for task in tasks if not task.stored and (found := self._final_writes(task)) is not None]
+        writes += self.beside.values()
+        self.beside.clear()
         if at_breakpoint:
             writes.append(self._stop_mark(self.checkpoint_id))
         if status in ("failed", "cancelled"):
@@ -181,7 +187,7 @@ class Journal:
         tasks, self._unstored = self._unstored, []
         writes = list(map(self._result_of, tasks))
         try:
-            prepared = self._prepare(Commit(self.queue.thread_id, token=self.queue.token, writes=writes), tasks)
+            prepared = self.prepare(writes, tasks)
         except CodecError:
             return  # a timer has no caller; the step, or the end of the run, will find and raise it
         for task in tasks:
@@ -195,28 +201,33 @@ class Journal:
             self._gathering = None
 
     def _result_of(self, task: Task) -> TaskWrites:
-        return self._writes_of(task, task.writes or [(NO_WRITES, None)])
+        return self.writes_of(task, task.writes or [(NO_WRITES, None)])
 
     def _final_writes(self, task: Task) -> TaskWrites | None:
         """What a task leaves when the run ends in the middle of a step."""
         if task.finished:
             return self._result_of(task)
         if task.suspended:
-            return self._writes_of(task, [(INTERRUPT, list(task.questions))])
+            return self.writes_of(task, [(INTERRUPT, list(task.questions))])
         if task.error is not None:
             writes: list[tuple[str, Any]] = [(ERROR, task.error)]
             if task.answers.keys() & self.queue.rejected:
                 kept = [answer for key, answer in task.answers.items() if key not in self.queue.rejected]
                 writes.append((RESUME, kept))
-            return self._writes_of(task, writes)
+            return self.writes_of(task, writes)
         return None
 
     def _stop_mark(self, checkpoint_id: str) -> TaskWrites:
         """Says that the thread has stopped here: a resumed run must not stop at once again."""
         return TaskWrites(self.checkpoint_ns, checkpoint_id, NULL_TASK_ID, [(INTERRUPT, [])])
 
-    def _writes_of(self, task: Task, writes: Sequence[tuple[str, Any]]) -> TaskWrites:
+    def writes_of(self, task: Task, writes: Sequence[tuple[str, Any]]) -> TaskWrites:
+        """Writes of a task against the current checkpoint."""
         return TaskWrites(self.checkpoint_ns, self.checkpoint_id, task.id, writes, task.path_text, task.name)
+
+    def prepare(self, writes: Sequence[TaskWrites], tasks: Sequence[Task] = ()) -> Any:
+        """Encode writes against the current checkpoint, for the queue."""
+        return self._prepare(Commit(self.queue.thread_id, token=self.queue.token, writes=writes), tasks)
 
     def _prepare(self, commit: Commit, tasks: Sequence[Task] = ()) -> Any:
         try:

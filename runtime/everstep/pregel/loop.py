@@ -155,6 +155,8 @@ class Run:
     async def update_and_commit(self) -> bool:
         """The barrier; plan the next superstep and store this one; tell whether the run stops at a breakpoint."""
         done = self.tasks
+        if self.scope.calls is not None:
+            self.scope.calls.clear()
         self._raise_commands(done)
         updated = apply_writes(self.graph, self.channels, done)
         step = self.at.step

@@ -20,7 +20,7 @@ from everstep.pregel.entry import Entry, Fork, Fresh, Resume
 from everstep.pregel.request import Nesting, RunRequest
 from everstep.tasks.current import Attempt
 from everstep.tasks.task import Task
-from everstep.tasks.threads import give_slot, take_slot
+from everstep.tasks.threads import lending_slot
 from everstep_savers.checkpoint import CheckpointTuple, Loaded
 
 # None: inherits the parent's saver; True: and keeps a history of its own; False: has none.
@@ -116,7 +116,8 @@ async def load_nested(request: RunRequest, attempt: Attempt) -> tuple[Loaded, En
     config = request.config
     if (replayed := request.replay.get(config.checkpoint_ns)) is not None:
         return await request.saver.aload(config.saved(replayed)), Fork(Resume())
-    if not request.is_stateful and not nesting.may_continue and attempt.number == 1:
+    is_first = attempt.number == 1 and not attempt.task.is_repeated
+    if is_first and not request.is_stateful and not nesting.may_continue:
         return Loaded(None), fresh  # nothing can be stored in a namespace that is new: no need to look
     loaded = await request.saver.aload(config.saved())
     if loaded.saved is None:
@@ -138,9 +139,10 @@ async def _belonging(request: RunRequest, attempt: Attempt, newest: CheckpointTu
     nesting: Nesting = attempt.run.nesting
     own = {attempt.run.checkpoint_id, nesting.origin}
     parent_ns = attempt.run.config.checkpoint_ns
+    caller = caller_of(request)
 
     def belongs(saved: CheckpointTuple) -> bool:
-        if saved.metadata.get("parents", {}).get(parent_ns) not in own:
+        if saved.metadata.get("parents", {}).get(parent_ns) not in own or saved.metadata.get("caller") != caller:
             return False
         return not nesting.answered or _asks(saved, nesting.answered)
 
@@ -191,6 +193,13 @@ class _Line:
         return checkpoint_id in self.known
 
 
+def caller_of(request: RunRequest) -> str | None:
+    """The `@task` call that runs a subgraph whose namespace other calls may share, because it names no tasks."""
+    if request.parent is None or not request.is_stateful or not request.parent.task.depth:
+        return None
+    return request.parent.task.id
+
+
 def _asks(saved: CheckpointTuple, ids: frozenset[str]) -> bool:
     return any(
         question.id in ids
@@ -205,14 +214,12 @@ async def waiting_for_subgraph(attempt: Attempt) -> AsyncIterator[None]:
     """The node waits for its subgraph: it holds no slot meanwhile, and its attempt knows of the run."""
     current = asyncio.current_task()
     assert current is not None
-    attempt.inner.append(current)
-    gave_slot = give_slot(attempt)
+    attempt.inner[current] = None
     try:
-        yield
+        async with lending_slot(attempt):
+            yield
     finally:
-        attempt.inner.remove(current)
-        if gave_slot:
-            await take_slot(attempt)
+        attempt.inner.pop(current, None)
 
 
 def nesting_of(request: RunRequest, queue: Any, **more: Any) -> Nesting:
@@ -238,5 +245,5 @@ def attempts_above(attempt: Attempt, checkpoint_ns: str) -> tuple[int, ...]:
 
     A node's further subgraph calls have a level of their own, which is no task's: its attempt is the first.
     """
-    found = (*attempt.run.attempts, attempt.number)
+    found = (*attempt.run.attempts, *attempt.task.above, attempt.number)
     return (*found, *[1] * (len(levels_of(checkpoint_ns)) - len(found)))

@@ -34,26 +34,36 @@ async def run_attempt(attempt: Attempt, cancel_requests: int) -> Outcome:
         asyncio.CancelledError: The run (or this task as a sibling of a failed one) is cancelled.
     """
     error: BaseException | None = None
+    ends_run = False
     try:
         if attempt.run.slots is None:
             await _body_and_writes(attempt)
         else:
             async with slot_of(attempt):
                 await _body_and_writes(attempt)
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except asyncio.CancelledError as cancelled:
-        current = asyncio.current_task()
-        if current is not None and current.cancelling() > cancel_requests:
-            raise
-        error = cancelled
+    except GeneratorExit:
+        raise  # the loop is gone, and nothing can be waited for
     except BaseException as failure:
-        error = failure
-    finally:
+        error, ends_run = failure, _ends_run(failure, cancel_requests)
+    try:
         if attempt.inner:
-            await _end_inner(attempt, error)
+            await end_inner(attempt, cancels=ends_run or (error is not None and not attempt.questions))
+    finally:
         attempt.closed = True
+    if error is not None and ends_run:
+        raise error
+    if attempt.called is not None:
+        attempt.questions = attempt.called.in_order(attempt.questions)
+        error = error or attempt.called.unseen_failure()
     return outcome_of(error, attempt.writes, attempt.questions, attempt.node)
+
+
+def _ends_run(error: BaseException, cancel_requests: int) -> bool:
+    """Is this no failure of the node, but the end of the run, or of this task as a sibling of a failed one?"""
+    if isinstance(error, asyncio.CancelledError):
+        current = asyncio.current_task()
+        return current is not None and current.cancelling() > cancel_requests
+    return isinstance(error, KeyboardInterrupt | SystemExit)
 
 
 async def write_result(attempt: Attempt, output: Any, context: contextvars.Context | None = None) -> None:
@@ -67,20 +77,26 @@ async def write_result(attempt: Attempt, output: Any, context: contextvars.Conte
         attempt.writes.extend(found)
 
 
-async def _end_inner(attempt: Attempt, error: BaseException | None) -> None:
-    """Wait for subgraph runs that the node started and left: none goes on once its node has ended.
+async def end_inner(attempt: Attempt, *, cancels: bool) -> None:
+    """Wait for `@task` calls and subgraph runs that the node started and left: none goes on once it has ended.
 
-    Those of a suspended node may still ask; those of a failed one are cancelled.
+    Those of a suspended node may still ask; those of a failed one are cancelled. A cancellation that comes
+    meanwhile cancels them, and is raised once they have ended.
     """
+    requested: asyncio.CancelledError | None = None
     own = asyncio.current_task()
     for read in attempt.reads:
         read.end_if_left_by(own)
-    inner = {task for task in attempt.inner if task is not own and not task.done()}
-    if not attempt.questions and error is not None:
-        for task in inner:
-            task.cancel()
-    if inner:
-        await asyncio.wait(inner)
+    while inner := {task for task in attempt.inner if task is not own and not task.done()}:
+        if cancels:
+            for task in inner:
+                task.cancel()
+        try:
+            await asyncio.wait(inner)
+        except asyncio.CancelledError as error:
+            requested, cancels = error, True
+    if requested is not None:
+        raise requested
 
 
 async def _body_and_writes(attempt: Attempt) -> None:
@@ -137,9 +153,11 @@ async def _call(attempt: Attempt, context: contextvars.Context) -> Any:
     value = input_copy(task.input) if task.node.retry else task.input
     if task.node.mapper is not None and task.path[0] == PULL:  # what a Send carries is the input as it is
         value = context.run(task.node.mapper, value)
+    attempt.flow = asyncio.current_task()
     if action.is_async:
         return await await_in(context, context.run(action.call, value, attempt), attempt.run.told)
     result = await run_in_thread(attempt, context, action.bind(value, attempt))
     if asyncio.iscoroutine(result):  # a sync function that returns a coroutine: a lambda around an async one
+        attempt.flow = asyncio.current_task()
         return await await_in(context, result, attempt.run.told)
     return result

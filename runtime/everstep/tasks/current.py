@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from everstep.channels.managed import ManagedValue, Progress
 from everstep.config import RunConfig
+from everstep.constants import PREVIOUS
 from everstep.context import ExecutionInfo, Runtime, current_task
 from everstep.errors import ConfigError, EverstepError, GraphInterrupt, InterruptMismatchError
 from everstep.tasks.node import Write
@@ -43,6 +44,12 @@ class Told(Protocol):
     def retried(self, task: Task, error: BaseException, delay: float) -> None:
         """An attempt has failed, and another one follows in `delay` seconds."""
 
+    def finished(self, task: Task) -> None:
+        """A task has returned."""
+
+    def failed(self, task: Task) -> None:
+        """A task has failed for good."""
+
 
 class Readable(Protocol):
     """The run of a subgraph whose events are read."""
@@ -68,12 +75,14 @@ class RunScope:
         rejected: Questions whose answers did not fit in this run; shared with its subgraphs.
         answers: Accepted answers that came with the run, by question id; those of its ancestors for a subgraph.
         nesting: What the engine hands to the runs of subgraphs.
+        calls: The journalled `@task` calls of the superstep; None in a run that nothing outlives.
     """
 
     __slots__ = (
         "answers",
         "attempts",
         "cache",
+        "calls",
         "channels",
         "checkpoint_id",
         "config",
@@ -112,6 +121,7 @@ class RunScope:
         self.rejected: set[str] = set()
         self.started_from: str | None = None
         self.first_made: str | None = None
+        self.calls: Any = None
         self.managed: Mapping[str, type[ManagedValue]] = {}
         self.stop = 0
         self.step = 0
@@ -133,13 +143,17 @@ class Attempt:
         "_config",
         "_runtime",
         "asked",
+        "called",
         "caller",
         "calls",
         "closed",
         "first_time",
+        "flow",
         "holds_slot",
+        "in_body",
         "in_thread",
         "inner",
+        "lent",
         "number",
         "questions",
         "reads",
@@ -157,13 +171,19 @@ class Attempt:
         # The attempt in which this one runs: of the node that called this graph, or of the caller of a task.
         self.caller = current_task.get(None)
         self.closed = False
-        self.holds_slot = self.in_thread = False
+        self.holds_slot = self.in_thread = self.in_body = False
+        # How many of its own tasks run in the place of the body, which holds no slot meanwhile.
+        self.lent = 0
+        # `flow` is the asyncio task, or the thread, that the body runs in: what it does elsewhere is beside its flow;
+        # `called` are its `@task` calls so far (`everstep.tasks.calls`).
+        self.flow: Any = None
+        self.called: Any = None
         self.questions: list[Interrupt] = []
         self.writes: list[Write] = []
         # Subgraph calls so far, to tell their namespaces apart, the asyncio tasks of those under way, and
         # those whose events the node reads.
         self.calls: dict[str, int] = {}
-        self.inner: list[asyncio.Task[Any]] = []
+        self.inner: dict[asyncio.Task[Any], None] = {}
         self.reads: list[Readable] = []
         self._config: dict[str, Any] | None = None
         self._runtime: Runtime[Any] | None = None
@@ -278,6 +298,7 @@ class Attempt:
             context=run.context,
             store=run.store,
             stream_writer=self._stream,
+            previous=run.channels.read_with((PREVIOUS,), ()).get(PREVIOUS),
             execution_info=ExecutionInfo(
                 thread_id=run.config.thread_id,
                 checkpoint_ns=task.ns,

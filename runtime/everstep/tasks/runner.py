@@ -51,12 +51,12 @@ async def _run_with_retries(run: RunScope, task: Task) -> Outcome:
             return outcome
         policy = _policy_for(task, outcome.error)
         if policy is None or number >= policy.max_attempts:
-            outcome.error.add_note(f"in node {task.name!r} (attempt {number}, {run.place})")
+            outcome.error.add_note(f"in {task.title} (attempt {number}, {run.place})")
             return outcome
         delay = policy.delay(number, random.random())
         logger.info(
-            "node %r failed with %s; attempt %d of %d follows in %.3f s (%s)",
-            task.name,
+            "%s failed with %s; attempt %d of %d follows in %.3f s (%s)",
+            task.title,
             error_text(outcome.error),
             number + 1,
             policy.max_attempts,

@@ -88,6 +88,8 @@ class Task:
         suspended: The task waits: for answers to its questions, or at a breakpoint of its subgraph.
         questions: Open questions.
         commands: For the graph that contains this one.
+        above: For a `@task` call, the numbers of the attempts that it belongs to, the outermost first.
+        is_repeated: A `@task` call that an earlier attempt of its caller may have begun.
         error: What the last attempt failed with.
         stored: The task's writes are already in the storage.
         attempt: Number of the attempt under way, or of the last one, from 1.
@@ -114,6 +116,10 @@ class Task:
         "triggers",
         "writes",
     )
+
+    # Only calls have others.
+    above: tuple[int, ...] = ()
+    is_repeated: bool = False
 
     def __init__(self, ids: TaskIds, node: Node, path: Path, triggers: tuple[str, ...], value: Any) -> None:
         self._ids = ids
@@ -152,6 +158,16 @@ class Task:
     def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What a cache key is made of."""
         return (self.input,), {}
+
+    @property
+    def depth(self) -> int:
+        """0 for a node's task, one more for a `@task` call than for the task that makes it."""
+        return len(self.above)
+
+    @property
+    def title(self) -> str:
+        """What messages call it."""
+        return f"node {self.name!r}"
 
     @property
     def ns(self) -> str:

@@ -1,14 +1,15 @@
 """Sync nodes in worker threads, and the slots that bodies hold.
 
 A thread cannot be stopped: when its attempt times out or is cancelled it goes on, its result is dropped,
-and its slot is given back when it really ends. Subgraphs take their threads from a pool of their own level,
-so that nodes which wait for a subgraph never keep its nodes from running.
+and its slot is given back when it really ends. Subgraphs and `@task` calls take their threads from a pool of
+their own level, so that nodes which wait for them never keep them from running.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from contextvars import Context
@@ -32,6 +33,7 @@ async def run_in_thread(attempt: Attempt, context: Context, body: Callable[[], A
     loop = attempt.run.loop
 
     def run() -> Any:
+        attempt.flow = threading.get_ident()
         try:
             return None, context.run(body)
         except BaseException as error:
@@ -56,12 +58,43 @@ async def slot_of(attempt: Attempt) -> AsyncIterator[None]:
         yield
         return
     await slots.acquire()
-    attempt.holds_slot = True
+    attempt.holds_slot = attempt.in_body = True
     try:
         yield
     finally:
+        attempt.in_body = False
         if not attempt.in_thread:
             give_slot(attempt)
+
+
+@asynccontextmanager
+async def lending_slot(attempt: Attempt) -> AsyncIterator[None]:
+    """Run something of the body's own, which needs slots: the body holds none until the last such thing has ended."""
+    attempt.lent += 1
+    give_slot(attempt)
+    try:
+        yield
+    except asyncio.CancelledError:
+        attempt.lent -= 1  # the body is about to end, or does not want to wait
+        raise
+    except BaseException:
+        await _take_back(attempt)
+        raise
+    else:
+        await _take_back(attempt)
+
+
+async def _take_back(attempt: Attempt) -> None:
+    attempt.lent -= 1
+    if attempt.holds_slot or not _wants_slot(attempt):
+        return
+    await take_slot(attempt)
+    if not _wants_slot(attempt):  # it has changed while there was none free
+        give_slot(attempt)
+
+
+def _wants_slot(attempt: Attempt) -> bool:
+    return attempt.in_body and not attempt.lent
 
 
 def give_slot(attempt: Attempt) -> bool:
@@ -87,7 +120,7 @@ def _thread_ended(attempt: Attempt) -> None:
 
 def _pool_of(attempt: Attempt) -> anyio.CapacityLimiter:
     ns = attempt.run.config.checkpoint_ns
-    level = ns.count(NS_SEP) + 1 if ns else 0
+    level = (ns.count(NS_SEP) + 1 if ns else 0) + attempt.task.depth
     pools = _pools.setdefault(attempt.run.loop, [])
     while len(pools) <= level:
         pools.append(anyio.CapacityLimiter(THREADS))
