@@ -160,6 +160,7 @@ class NewCheckpoint:
             as pending writes of the parent checkpoint.
         bases: Changed lists that begin with all items of a version of the channel that is stored, or comes
             before in the same commit: that version and its length. A saver may store only the items after it.
+            `everstep_savers.parts.extended` chooses them so that no list gets many parts.
     """
 
     checkpoint_ns: str

@@ -16,7 +16,6 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
-from itertools import groupby
 from os import urandom
 from typing import Any
 
@@ -67,11 +66,12 @@ def encode_commit(codec: Codec, commit: Commit, *, is_fenced: bool = True) -> En
     checkpoints: list[CheckpointRow] = []
     values: list[ValueRow] = []
     for new in commit.checkpoints:
+        seen: dict[int, Encoded] = {}
         # Results first: what cannot be kept is told with its node.
-        results = _write_rows(codec, thread_id, new.results) if new.results else ()
+        results = [_encode_result(codec, thread_id, task, seen) for task in new.results]
         before = len(values)
-        newest = max(newest, _add_value_rows(codec, thread_id, new, values))
-        row = _checkpoint_row(codec, thread_id, new, _grouped(results, values[before:]))
+        newest = max(newest, _add_value_rows(codec, thread_id, new, values, seen))
+        row = _checkpoint_row(codec, thread_id, new, _without_stored(results, values[before:]))
         checkpoints.append(row)
         if row.checkpoint_ns == "":
             head = row.checkpoint_id
@@ -198,17 +198,27 @@ def _json_version(version: Version) -> int | str:
     raise ValueError(f"channel version {version!r} is neither an integer, a string nor a float")
 
 
-def _add_value_rows(codec: Codec, thread_id: str, new: NewCheckpoint, rows: list[ValueRow]) -> int:
-    """Add a row for each changed value; the greatest integer version."""
+def _add_value_rows(
+    codec: Codec, thread_id: str, new: NewCheckpoint, rows: list[ValueRow], seen: Mapping[int, Encoded]
+) -> int:
+    """Add a row for each changed value; the greatest integer version.
+
+    Args:
+        seen: By the id of the object, values that are encoded already: a result that became the value.
+    """
     values, transient, ns = new.checkpoint["channel_values"], new.transient, new.checkpoint_ns
     newest = 0
     for channel, version in new.changed.items():
         if type(version) is int and version > newest:
             newest = version
         if channel in values and channel not in transient:
-            place = (thread_id, ns, channel, _version_key(version))
-            encoded = _encode_part(codec, values[channel], base) if (base := new.bases.get(channel)) else None
-            rows.append(ValueRow(*place, *(encoded or _encode_value(codec, thread_id, channel, values[channel]))))
+            value, key = values[channel], _version_key(version)
+            base = new.bases.get(channel)
+            if base is not None and (part := _encode_part(codec, value, base)) is not None:
+                rows.append(ValueRow(thread_id, ns, channel, key, *part))
+            else:
+                tag, data = seen.get(id(value)) or _encode_value(codec, thread_id, channel, value)
+                rows.append(ValueRow(thread_id, ns, channel, key, tag, data))
     return newest
 
 
@@ -253,19 +263,26 @@ def _encode_transient(codec: Codec, thread_id: str, new: NewCheckpoint) -> dict[
     }
 
 
-def _grouped(rows: Sequence[WriteRow], values: Sequence[ValueRow]) -> list[TaskResult]:
-    """Results by task; without the values that are stored with the checkpoint in the same words."""
-    stored = {(row.channel, row.tag, row.data) for row in values}
+def _encode_result(
+    codec: Codec, thread_id: str, task: TaskWrites, seen: dict[int, Encoded]
+) -> tuple[str, list[tuple[str, Encoded]]]:
+    """Encode what a task wrote; `seen` gets every value by the id of the object."""
+    encoded = []
+    for channel, value in task.writes:
+        if channel != NO_WRITES:
+            seen[id(value)] = written = _encode_write(codec, thread_id, task, channel, value)
+            encoded.append((channel, written))
+    return task.task_id, encoded
+
+
+def _without_stored(
+    results: Sequence[tuple[str, Sequence[tuple[str, Encoded]]]], values: Sequence[ValueRow]
+) -> Sequence[TaskResult]:
+    """Results without the values that are stored with the checkpoint in the same words."""
+    stored = {row.channel: (row.tag, row.data) for row in values}
     return [
-        (
-            task_id,
-            [
-                (row.channel, None if (row.channel, row.tag, row.data) in stored else (row.tag, row.data))
-                for row in of_task
-                if row.channel != NO_WRITES
-            ],
-        )
-        for task_id, of_task in groupby(rows, key=lambda row: row.task_id)
+        (task_id, [(channel, None if stored.get(channel) == value else value) for channel, value in written])
+        for task_id, written in results
     ]
 
 

@@ -16,6 +16,8 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import inspect
 from sqlalchemy.ext.asyncio import create_async_engine
 
+from everstep_savers.checkpoint import NewCheckpoint, Part
+from everstep_savers.codec import default_codec
 from everstep_savers.errors import DatabaseUnavailable
 from everstep_savers.sql import migrate
 from everstep_savers.sql.cache import SQLCache
@@ -24,7 +26,7 @@ from everstep_savers.sql.saver import SQLSaver
 from everstep_savers.sql.schema import SCHEMA_REVISION, VERSION_TABLE, metadata
 from everstep_savers.sql.store import SQLStore
 from everstep_savers.store.vectors import IndexConfig
-from tests.conformance.records import config, named, put_chain
+from tests.conformance.records import checkpoint, claim, config, named, put_chain
 
 ROOT = Path(__file__).resolve().parents[2]
 REVISIONS = [revision.revision for revision in ScriptDirectory(str(migrate.migrations_directory())).walk_revisions()][
@@ -127,6 +129,38 @@ async def test_every_revision_goes_up_and_down_on_a_filled_database(empty_url: s
     assert await migrate.differences(empty_url) == []
     async with SQLSaver.from_url(empty_url) as saver:
         await put_chain(saver, 1)
+
+
+async def test_going_down_makes_lists_in_parts_whole_again(empty_url: str) -> None:
+    """Lists of every kind of item, on branches; version 0001 read whole values only."""
+    lists: dict[str, list[Any]] = {"1": [0, "a"], "2": [0, "a", (1, 2)], "3": [0, "a", *range(40)], "4": [0, "a", None]}
+    bases = {"2": Part(1, 2), "3": Part(1, 2), "4": Part(1, 2)}
+    await migrate.upgrade(empty_url)
+    async with SQLSaver.from_url(empty_url) as saver:
+        made = [
+            NewCheckpoint(
+                "",
+                checkpoint({"log": items, "n": 1}, {"log": int(version), "n": 1}),
+                {},
+                None,
+                {"log": int(version)} | ({"n": 1} if version == "1" else {}),
+                bases={"log": bases[version]} if version in bases else {},
+            )
+            for version, items in lists.items()
+        ]
+        await saver.acommit(saver.prepare(claim("t-1", *made)))
+    assert len(await execute(empty_url, "SELECT 1 FROM channel_values WHERE base IS NOT NULL")) == 3
+
+    await migrate.downgrade(empty_url, "0001")
+
+    rows = await execute(empty_url, "SELECT version, tag, data FROM channel_values WHERE channel = 'log'")
+    assert {row[0]: default_codec.decode(row[1], bytes(row[2])) for row in rows} == lists
+    await migrate.upgrade(empty_url)
+    async with SQLSaver.from_url(empty_url) as saver:
+        for new in made:
+            found = await saver.aget_tuple(config(checkpoint_id=new.checkpoint["id"]))
+            assert found is not None
+            assert found.checkpoint["channel_values"] == new.checkpoint["channel_values"]
 
 
 async def test_going_down_to_the_base_leaves_nothing_but_the_version_table(empty_url: str) -> None:

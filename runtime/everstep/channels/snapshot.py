@@ -136,20 +136,22 @@ class Channels:
 
     def dump(self, keys: Iterable[str]) -> dict[str, Any]:
         """What is stored of some channels; those without a value are left out."""
-        return _with_value({key: self.live[key].checkpoint() for key in keys})
+        live, found = self.live, {}
+        for key in keys:
+            value = live[key].checkpoint()
+            if value is not MISSING:
+                found[key] = value
+        return found
 
     def dump_whole(self) -> dict[str, Any]:
         """What is stored of all channels by a saver that knows nothing of this package."""
-        return _with_value({key: channel.snapshot() for key, channel in self.live.items()})
+        found = {key: channel.snapshot() for key, channel in self.live.items()}
+        return {key: value for key, value in found.items() if value is not MISSING}
 
     def take_changed(self) -> dict[str, Version]:
         """The changes since the last call."""
         changed, self.changed = self.changed, {}
         return changed
-
-
-def _with_value(found: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in found.items() if value is not MISSING}
 
 
 def input_copy(value: Any) -> Any:

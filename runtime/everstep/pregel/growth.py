@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from everstep.errors import InvalidUpdateError
+from everstep.tasks.task import Task
 from everstep_savers.checkpoint import Chain, Loaded, NewCheckpoint, Part, Version
 from everstep_savers.codec import Codec
 from everstep_savers.delta import is_log
@@ -44,11 +45,11 @@ class StoredLists:
             chains = loaded.chains.items()
             self._known = {key: _Known(values[key].copy(), chain) for key, chain in chains if key in values}
 
-    def with_bases(self, new: NewCheckpoint, nodes: Sequence[str] = ()) -> NewCheckpoint:
+    def with_bases(self, new: NewCheckpoint, tasks: Sequence[Task] = ()) -> NewCheckpoint:
         """The checkpoint about to be stored, with what its lists continue.
 
         Args:
-            nodes: That ran in this step, for the message.
+            tasks: Of this step, for the message.
 
         Raises:
             InvalidUpdateError: With `verify`: an item was changed in place after it was stored.
@@ -64,23 +65,23 @@ class StoredLists:
             if known is None or known.chain[-1].version != version:  # else: it failed to be stored, and is tried again
                 # The copy is stored: a reducer that goes on changing its list in place changes no checkpoint.
                 values[key] = items = value.copy()
-                known = self._known[key] = self._next(key, items, version, nodes)
+                known = self._known[key] = self._next(key, items, version, tasks)
             if len(known.chain) > 1:
                 bases[key] = known.chain[-2]
         return replace(new, bases=bases) if bases else new
 
-    def _next(self, key: str, items: list[Any], version: Version, nodes: Sequence[str]) -> _Known:
-        chain = extended(self._shared(key, items, nodes), version, len(items), pinned=int(is_log(items)))
-        return _Known(items, self._noted(chain, items) if self._verify else chain)
+    def _next(self, key: str, items: list[Any], version: Version, tasks: Sequence[Task]) -> _Known:
+        chain = extended(self._shared(key, items, tasks), version, len(items), pinned=int(is_log(items)))
+        return _Known(items, self._noted(chain, items) if self._verify else _without_bytes(chain))
 
-    def _shared(self, key: str, items: list[Any], nodes: Sequence[str]) -> Chain:
+    def _shared(self, key: str, items: list[Any], tasks: Sequence[Task]) -> Chain:
         """The stored parts that a list begins with."""
         known = self._known.get(key)
         if known is None:
             return ()
         kept = shared(known.chain, same_items(known.items, items))
         if self._verify:
-            self._check(key, items, kept, nodes)
+            self._check(key, items, kept, tasks)
         for part in known.chain[len(kept) :]:
             start = kept[-1].length if kept else 0
             if part.stored is None or part.length > len(items):
@@ -101,19 +102,26 @@ class StoredLists:
         start = chain[-2].length if len(chain) > 1 else 0
         return (*chain[:-1], chain[-1]._replace(stored=self._encoded(items[start:])))
 
-    def _check(self, key: str, items: list[Any], kept: Chain, nodes: Sequence[str]) -> None:
+    def _check(self, key: str, items: list[Any], kept: Chain, tasks: Sequence[Task]) -> None:
         start = 0
         for part in kept:
             now = items[start : part.length]
             if part.stored is not None and part.stored != self._encoded(now):
                 for place, stored in enumerate(self._codec.decode(*part.stored)):
                     if self._encoded([stored]) != self._encoded(now[place : place + 1]):
-                        raise _changed_in_place(key, start + place, nodes)
+                        raise _changed_in_place(key, start + place, tasks)
             start = part.length
 
 
-def _changed_in_place(key: str, index: int, nodes: Sequence[str]) -> InvalidUpdateError:
-    by = f", in a step of node {', '.join(map(repr, nodes))}" if nodes else ""
+def _without_bytes(chain: Chain) -> Chain:
+    """The chain without what is stored: from now on the items themselves tell."""
+    if chain[0].stored is None:
+        return chain
+    return tuple(part._replace(stored=None) for part in chain)
+
+
+def _changed_in_place(key: str, index: int, tasks: Sequence[Task]) -> InvalidUpdateError:
+    by = f", in a step of node {', '.join(repr(task.name) for task in tasks)}" if tasks else ""
     return InvalidUpdateError(
         f"item {index} of key {key!r} was changed in place after it was stored{by}; of a list that grows only what was "
         f"added is stored, so the change would be lost. Put a changed copy into the list instead"

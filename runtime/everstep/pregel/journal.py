@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from everstep.errors import InvalidUpdateError
 from everstep.pregel.commits import CommitQueue, shielded
 from everstep.pregel.growth import StoredLists
 from everstep.tasks.task import Task
@@ -143,7 +144,7 @@ class Journal:
             writes.append(self._stop_mark(self.checkpoint_id))
         if status in ("failed", "cancelled"):
             writes = [one for one in writes if self._can_be_kept(writes=[one])]
-            if self._held is not None and not self._can_be_kept(checkpoints=[self._held]):
+            if self._held is not None and not self._can_be_kept(self._held):
                 # What the run did cannot be stored; its input is, and it can be run again from there.
                 self._held, writes = None, []
         await self._store_end(status, error, writes, tasks)
@@ -172,13 +173,15 @@ class Journal:
         await queue.store(self._prepare(commit, tasks))
 
     def _with_bases(self, checkpoint: NewCheckpoint, tasks: Sequence[Task] = ()) -> NewCheckpoint:
-        return checkpoint if self.lists is None else self.lists.with_bases(checkpoint, [task.name for task in tasks])
+        return checkpoint if self.lists is None else self.lists.with_bases(checkpoint, tasks)
 
-    def _can_be_kept(self, **parts: Any) -> bool:
-        """Can the codec keep them? A run that failed because it cannot must still be able to say so."""
+    def _can_be_kept(self, held: NewCheckpoint | None = None, writes: Sequence[TaskWrites] = ()) -> bool:
+        """Can they be stored? A run that failed because they cannot must still be able to say so."""
         try:
-            self.queue.saver.prepare(Commit(self.queue.thread_id, token=self.queue.token, **parts))
-        except CodecError:
+            checkpoints = () if held is None else (self._with_bases(held),)
+            commit = Commit(self.queue.thread_id, token=self.queue.token, checkpoints=checkpoints, writes=writes)
+            self.queue.saver.prepare(commit)
+        except (CodecError, InvalidUpdateError):
             return False
         return True
 

@@ -182,7 +182,11 @@ class Run:
         stops = self.stops(self.request.interrupt_after, done) or self.stops(self.request.interrupt_before, following)
         if self.journal is not None and new is not None:
             is_done = not following and not has_unsatisfied(self.graph, self.channels)
-            await self.journal.step(new, done, "interrupted" if stops else "done" if is_done else None)
+            try:
+                await self.journal.step(new, done, "interrupted" if stops else "done" if is_done else None)
+            except InvalidUpdateError:  # under debug: what is stored was changed in place
+                self.channels.refused = tuple(task.name for task in done)
+                raise
         self.tasks = following
         if self.events is not None:
             self.events.updated(done, self.channels)
