@@ -76,7 +76,13 @@ class DeltaChannelHistory(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class ThreadRecord:
-    """The row of one thread: where its head is, what its last run did, who may write it."""
+    """The row of one thread: where its head is, what its last run did, who may write it.
+
+    Attributes:
+        starting_point: Where the head's branch starts, as the engine wrote it with the last claim: the id of the
+            last input, fork or update. It is there before that checkpoint is (durability "exit"), and the same
+            after a crash, when steps are taken again under other ids.
+    """
 
     thread_id: str
     head: str | None  # id of the newest root checkpoint
@@ -90,6 +96,7 @@ class ThreadRecord:
     has_input: bool = False
     created_at: datetime | None = None
     updated_at: datetime | None = None
+    starting_point: str | None = None
 
 
 class Part(NamedTuple):
@@ -187,6 +194,7 @@ class Claim:
     attempt: int = 1
     input: Any = None
     has_input: bool = False
+    starting_point: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,6 +201,7 @@ def decode_thread(codec: Codec, row: ThreadRow) -> ThreadRecord:
         has_input=row.input_tag is not None,
         created_at=moment(row.created_at),
         updated_at=moment(row.updated_at),
+        starting_point=row.starting_point,
     )
 
 

@@ -144,6 +144,7 @@ def _encode_claim(codec: Codec, thread_id: str, claim: Claim) -> EncodedClaim:
         nonce=urandom(8).hex(),
         input_tag=tag,
         input_data=data,
+        starting_point=claim.starting_point,
     )
 
 

@@ -63,6 +63,7 @@ class _Thread:
     graph: str | None = None
     attempt: int = 1
     input: Encoded | None = None
+    starting_point: str | None = None
     namespaces: dict[str, _Namespace] = field(default_factory=dict)
 
     def row(self) -> ThreadRow:
@@ -79,6 +80,7 @@ class _Thread:
             input_data=self.input[1] if self.input else None,
             created_at=self.created_at,
             updated_at=self.updated_at,
+            starting_point=self.starting_point,
         )
 
     def state(self) -> ThreadState:
@@ -328,6 +330,7 @@ def _change_row(thread: _Thread, commit: EncodedCommit) -> None:
     if (claim := commit.claim) is not None:
         thread.token += 1
         thread.run_id, thread.graph, thread.attempt = claim.run_id, claim.graph, claim.attempt
+        thread.starting_point = claim.starting_point
         thread.input = None if claim.input_tag is None else (claim.input_tag, claim.input_data or b"")
     if commit.status is not None:
         thread.status, thread.error = commit.status, commit.error
@@ -369,7 +372,7 @@ def _copy(source: _Thread, thread_id: str, buried: _Thread | None) -> _Thread:
         copy.token, copy.generation = buried.token, buried.generation
     copy.head, copy.newest_version, copy.input = source.head, source.newest_version, source.input
     copy.status = "drained" if source.status == "running" else source.status
-    copy.graph, copy.error = source.graph, source.error
+    copy.graph, copy.error, copy.starting_point = source.graph, source.error, source.starting_point
     for name, kept in source.namespaces.items():
         namespace = _namespace(copy, name)
         namespace.newest, namespace.values = kept.newest, dict(kept.values)

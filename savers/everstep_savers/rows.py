@@ -72,6 +72,7 @@ class ThreadRow(NamedTuple):
     input_data: bytes | None
     created_at: int
     updated_at: int
+    starting_point: str | None = None
 
 
 # Task id, and by channel what the task wrote: None is what the checkpoint stores of the channel. A task that wrote
@@ -105,6 +106,7 @@ class EncodedClaim:
     nonce: str
     input_tag: str | None
     input_data: bytes | None
+    starting_point: str | None = None
 
 
 class EncodedCommit(NamedTuple):

@@ -54,9 +54,8 @@ def delete_steps() -> list[Step]:
 def copy_steps(*, is_postgres: bool) -> list[Step]:
     """Copy a thread to one that does not exist; the copy of a running thread stands still."""
     kept = threads.c
-    row: dict[str, Any] = {
-        name: kept[name] for name in ("head", "graph", "error", "input_tag", "input_data", "newest_version")
-    }
+    names = ("head", "graph", "error", "input_tag", "input_data", "newest_version", "starting_point")
+    row: dict[str, Any] = {name: kept[name] for name in (*names, "starting_point")}
     row |= {
         "thread_id": _TARGET,
         "status": case((kept.status == _text("running"), _text("drained")), else_=kept.status),
@@ -115,13 +114,13 @@ def delete_run_steps(*, is_postgres: bool) -> list[Step]:
 
 def _tombstone() -> dict[str, Any]:
     kept = threads.c
-    emptied = ("head", "graph", "owner", "lease_expires_at", "run_id", "error", "input_tag", "input_data")
+    names = ("head", "graph", "owner", "lease_expires_at", "run_id", "error", "input_tag", "input_data")
     return {
         "token": kept.token + _ONE,
         "generation": kept.token + _ONE,
         "deleted_at": _NOW,
         "newest_version": literal_column("0", BigInteger),
-        **{name: null() for name in emptied},
+        **{name: null() for name in names},
     }
 
 

@@ -82,7 +82,7 @@ def read_page(rows: Sequence[Sequence[Any]]) -> Page:
         elif kind == WRITE:
             page.writes[t0, t1, t2].append(WriteRow(t0, t1, t2, t3, n0, t4, t5, data, t6))
         elif kind == THREAD:
-            page.threads.append(ThreadRow(t0, t1, t2, n0, t3, t4, n1, t5, t6, data, n2, n3))
+            page.threads.append(ThreadRow(t0, t1, t2, n0, t3, t4, n1, t5, t6, data, n2, n3, t7))
             page.newest_version = n4
         else:
             row = CheckpointRow(t0, t1, t2, t3, n0, t4, t5, n1, t6, data, t7)

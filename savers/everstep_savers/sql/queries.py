@@ -54,7 +54,7 @@ _CHECKPOINT_TEXTS = (
 )
 _PLACE = ("thread_id", "checkpoint_ns", "checkpoint_id")
 _VALUE_TEXTS = (*VALUE_KEY, "tag", "base")
-_THREAD_TEXTS = ("thread_id", "head", "status", "run_id", "graph", "error", "input_tag")
+_THREAD_TEXTS = ("thread_id", "head", "status", "run_id", "graph", "error", "input_tag", "starting_point")
 _THREAD_INTEGERS = ("token", "attempt", "created_at", "updated_at", "newest_version")
 
 

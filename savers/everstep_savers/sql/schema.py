@@ -27,7 +27,7 @@ from sqlalchemy import (
 )
 
 # The revision this package reads and writes: the newest in `migrations/versions`.
-SCHEMA_REVISION = "0003"
+SCHEMA_REVISION = "0004"
 VERSION_TABLE = "everstep_alembic_version"
 
 metadata = MetaData()
@@ -58,6 +58,8 @@ threads = Table(
     Column("newest_version", BigInteger, nullable=False, server_default="0"),
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
+    # Where the head's branch starts, see `ThreadRecord`; after the other columns, as a migration adds it.
+    Column("starting_point", Text),
     PrimaryKeyConstraint("thread_id", name="threads_pkey"),
     sqlite_with_rowid=False,
 )

@@ -58,7 +58,7 @@ ROW_TABLES: tuple[Table, ...] = (checkpoints, channel_values, checkpoint_writes)
 
 # What a commit brings to the thread's row, in the order of `change_of`; a claim brings more.
 _CHANGE = ("thread_id", "token", "head", "status", "error", "newest_version", "updated_at")
-_CLAIM = ("seen_head", "run_id", "graph", "attempt", "owner", "input_tag", "input_data")
+_CLAIM = ("seen_head", "run_id", "graph", "attempt", "owner", "input_tag", "input_data", "starting_point")
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "step": _CHANGE,
     "take": _CHANGE + _CLAIM,
@@ -147,6 +147,7 @@ def change_of(commit: EncodedCommit) -> tuple[Any, ...]:
         claim.nonce,
         claim.input_tag,
         claim.input_data,
+        claim.starting_point,
     )
 
 
@@ -236,7 +237,7 @@ def _step_changes(new: Values) -> dict[str, ColumnElement[Any]]:
 
 
 def _claim_changes(new: Values, token: Any) -> dict[str, Any]:
-    names = ("run_id", "graph", "attempt", "owner", "input_tag", "input_data")
+    names = ("run_id", "graph", "attempt", "owner", "input_tag", "input_data", "starting_point")
     return {"token": token} | {name: new[name] for name in names}
 
 
