@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from everstep.channels.barrier import NamedBarrierValue, NamedBarrierValueAfterFinish
+from everstep.channels.barrier import NamedBarrierValue, NamedBarrierValueAfterFinish, absent
 from everstep.channels.base import BaseChannel
 from everstep.channels.last_value import (
     AnyValue,
@@ -304,3 +304,38 @@ def test_an_input_is_copied_with_the_containers_that_are_values_in_it() -> None:
     copy["deep"]["more"] = 1
     assert value == {"items": [1], "deep": {"inner": [1]}}
     assert copy["deep"]["inner"] is value["deep"]["inner"]
+
+
+def barrier(*names: str) -> NamedBarrierValue:
+    return NamedBarrierValue(str, set(names), "k")
+
+
+def test_a_join_without_an_absent_name_is_called_off_when_the_others_have_come() -> None:
+    channel = barrier("a", "b", "c")
+    assert channel.update([absent("a"), "b"])
+    assert channel.missing() == (frozenset("b"), frozenset("c"))
+    channel = channel.from_checkpoint(channel.checkpoint())
+    assert channel.missing() == (frozenset("b"), frozenset("c"))
+    assert channel.update(["c"])
+    assert (channel.is_available(), channel.checkpoint()) == (False, MISSING)
+    channel.update(["a", "b", "c"])
+    assert channel.is_available()
+
+
+def test_a_join_waits_for_nobody_while_nobody_has_come() -> None:
+    channel = barrier("a", "b")
+    assert channel.missing() == (frozenset(), frozenset())
+    channel.update([absent("a")])
+    assert channel.missing() == (frozenset(), frozenset())
+
+
+def test_a_name_that_was_absent_may_come_after_all() -> None:
+    channel = barrier("a", "b")
+    channel.update([absent("a")])
+    channel.update(["a", "b"])
+    assert channel.is_available()
+
+
+def test_an_unknown_name_cannot_be_absent() -> None:
+    with pytest.raises(InvalidUpdateError, match=r"not for \['c'\]"):
+        barrier("a", "b").update([absent("c")])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Self
 
 from everstep.channels.base import BaseChannel
@@ -10,12 +10,19 @@ from everstep.errors import EmptyChannelError, InvalidUpdateError
 from everstep.types import MISSING
 
 
+def absent(name: str) -> str:
+    """What is written for a name that will not come: its node has failed, and that was handled."""
+    return f":{name}"  # no name of a node has a colon in it
+
+
 class NamedBarrierValue(BaseChannel[None, str]):
     """Waits for one write of each name; the tasks it triggers reset it.
 
+    A name may be written as `absent`. The join then never has a value; it is reset when all others have come.
+
     Attributes:
         names: What it waits for.
-        seen: What has come.
+        seen: What has come, and what is absent.
     """
 
     __slots__ = ("names", "seen")
@@ -49,17 +56,32 @@ class NamedBarrierValue(BaseChannel[None, str]):
         return self.seen == self.names
 
     def update(self, values: Sequence[str]) -> bool:
-        if unknown := set(values) - self.names:
+        come, excused = _parted(values)
+        if unknown := (come | excused) - self.names:
             raise InvalidUpdateError(f"join {self.key!r} waits for {sorted(self.names)}, not for {sorted(unknown)}")
         before = self.seen
-        self.seen = before | frozenset(values)
+        self.seen = before.difference(map(absent, come)) | frozenset(values)
+        if len(self.seen) == len(self.names) and self.seen != self.names:
+            self.seen = frozenset()
         return self.seen != before
+
+    def missing(self) -> tuple[frozenset[str], frozenset[str]]:
+        """If somebody waits here: who has come, and who is still to come. Else nobody and nobody."""
+        come, excused = _parted(self.seen)
+        return (come, self.names - come - excused) if come else (come, come)
 
     def consume(self) -> bool:
         if self.seen != self.names:
             return False
         self.seen = frozenset()
         return True
+
+
+def _parted(written: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
+    """The names that have come, and those that are absent."""
+    names = frozenset(written)
+    excused = frozenset(name for name in names if name.startswith(":"))
+    return names - excused, frozenset(name[1:] for name in excused)
 
 
 class NamedBarrierValueAfterFinish(NamedBarrierValue):

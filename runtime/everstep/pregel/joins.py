@@ -17,10 +17,9 @@ def check_joins(graph: Blueprint, channels: Channels) -> None:
         UnsatisfiedJoinError: Names the join and the sources that have not run.
     """
     for key, target in graph.joins.items():
-        join = _join(channels, key)
-        names, seen = join.names, join.seen
-        if seen and seen != names:
-            have, missing = (", ".join(map(repr, sorted(part))) for part in (seen, names - seen))
+        come, waited_for = _join(channels, key).missing()
+        if waited_for:
+            have, missing = (", ".join(map(repr, sorted(part))) for part in (come, waited_for))
             raise UnsatisfiedJoinError(
                 f"the join with {target!r} waits for {missing}, and nothing is left to run ({have} has come); let "
                 f"every source run, route to {target!r} instead of joining, or compile(unsatisfied_joins='ignore')"
@@ -29,8 +28,7 @@ def check_joins(graph: Blueprint, channels: Channels) -> None:
 
 def has_unsatisfied(graph: Blueprint, channels: Channels) -> bool:
     """Would `check_joins` refuse?"""
-    joins = [_join(channels, key) for key in graph.joins]
-    return any(join.seen and join.seen != join.names for join in joins)
+    return any(_join(channels, key).missing()[1] for key in graph.joins)
 
 
 def _join(channels: Channels, key: str) -> NamedBarrierValue:
