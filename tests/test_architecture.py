@@ -35,7 +35,18 @@ FLOORS = (
     "everstep.ops",
     "doors",
 )
-VOCABULARY = {"constants", "types", "policies", "errors", "namespace", "config", "context", "runtime"}
+VOCABULARY = {
+    "callbacks",
+    "config",
+    "constants",
+    "context",
+    "control",
+    "errors",
+    "namespace",
+    "policies",
+    "runtime",
+    "types",
+}
 # Modules that exist because people look for names there. They define nothing, and nobody below
 # imports through them.
 DOORS = {"everstep.func", "everstep.managed"}

@@ -9,8 +9,10 @@ from everstep_savers.checkpoint import ERROR, INTERRUPT, NULL_TASK_ID, RESUME, S
 
 __all__ = [
     "BRANCH_PREFIX",
+    "DEFAULT_HANDLER",
     "END",
     "ERROR",
+    "HANDLER_PREFIX",
     "INPUT",
     "INTERRUPT",
     "NS_END",
@@ -49,6 +51,10 @@ INPUT = "__input__"
 RETURN = "__return__"
 # A channel of this prefix triggers the node named after it; an edge is a write to it.
 BRANCH_PREFIX = "branch:to:"
+
+# Names of error handlers in streams and snapshots: of a node's own, and of the one that all nodes share.
+HANDLER_PREFIX = "__error_handler__"
+DEFAULT_HANDLER = "__default_error_handler__"
 
 # "parent:task|child:task": levels of a checkpoint namespace, and a node's name and its task.
 NS_SEP = "|"

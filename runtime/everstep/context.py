@@ -7,11 +7,12 @@ does not run anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any, Generic, Protocol, TypeVar
 
+from everstep.control import RunControl
 from everstep.errors import EverstepError
 
 ContextT = TypeVar("ContextT")
@@ -34,6 +35,32 @@ class ExecutionInfo:
     node_attempt: int = 1
     node_first_attempt_time: float | None = None
 
+    def patch(self, **changed: Any) -> ExecutionInfo:
+        """A copy with some fields changed."""
+        return replace(self, **changed)
+
+
+class BaseUser(Protocol):
+    """Whoever a server has authenticated."""
+
+    @property
+    def is_authenticated(self) -> bool: ...
+    @property
+    def display_name(self) -> str: ...
+    @property
+    def identity(self) -> str: ...
+    @property
+    def permissions(self) -> Sequence[str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """What a server that runs the graph tells its nodes, with `ainvoke(..., server_info=...)`."""
+
+    assistant_id: str
+    graph_id: str
+    user: BaseUser | None = None
+
 
 def _no_writer(_: Any) -> None:
     """The stream writer of a run that nobody streams."""
@@ -55,6 +82,10 @@ class Runtime(Generic[ContextT]):
         previous: The value the last run of an entrypoint saved.
         execution_info: Attempt number, task and thread.
         heartbeat: Tells an idle timeout that the node is alive.
+        server_info: What the server that runs the graph tells; None without one.
+        control: Asks the run to stop at its next barrier.
+        idempotency_key: 32 hex digits, the same at each attempt of this task, after crashes and in other processes;
+            for outside calls that must not happen twice. Another input, or a branch, gives another key.
     """
 
     context: ContextT = None  # type: ignore[assignment]
@@ -63,6 +94,32 @@ class Runtime(Generic[ContextT]):
     previous: Any = None
     execution_info: ExecutionInfo = field(default_factory=ExecutionInfo)
     heartbeat: Callable[[], None] = _no_heartbeat
+    server_info: ServerInfo | None = None
+    control: RunControl | None = None
+    idempotency_key: str = ""
+
+    @property
+    def drain_requested(self) -> bool:
+        """Is the run to stop at its next barrier?"""
+        return self.control is not None and self.control.drain_requested
+
+    @property
+    def drain_reason(self) -> str | None:
+        """Why the run is to stop; None while it is not."""
+        return self.control.drain_reason if self.control is not None else None
+
+    def override(self, **changed: Any) -> Runtime[Any]:
+        """A copy with some fields changed."""
+        return replace(self, **changed)
+
+    def merge(self, other: Runtime[Any]) -> Runtime[Any]:
+        """A copy with what the other has set."""
+        return replace(self, **{each.name: getattr(other, each.name) for each in fields(other) if _is_set(other, each)})
+
+
+def _is_set(runtime: Runtime[Any], field: Field[Any]) -> bool:
+    value = getattr(runtime, field.name)
+    return value != ExecutionInfo() if field.name == "execution_info" else value is not field.default
 
 
 class TaskContext(Protocol):

@@ -20,7 +20,12 @@ Every error says what happened, with node, key, thread and value, then the way o
     │   │   └── InterruptMismatchError        the code asks another question than the stored answer answers
     │   ├── DeterminismError                  code that runs again calls another @task than the journal holds
     │   ├── NodeTimeoutError (TimeoutError)   an attempt took too long
-    │   └── NodeCancelledError                a node raised CancelledError itself
+    │   ├── NodeCancelledError                a node raised CancelledError itself
+    │   ├── InputChangedError                 a node changed in place what it shares with others (debug=True)
+    │   ├── RestoredError                     what a node raised, in another process, of a type that is not kept
+    │   ├── StepTimeoutError (TimeoutError)   a superstep took too long
+    │   ├── DeadlineExceededError (TimeoutError)  the whole run took too long
+    │   └── GraphDrained                      the run stopped at a barrier because it was asked to
     BaseException
     ├── GraphInterrupt                        signal, not an error: the task is suspended
     └── ParentCommand                         signal, not an error: commands for the graph that contains this one
@@ -32,8 +37,10 @@ importable from here too.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 from everstep_savers.errors import (
     CheckpointNotFound,
@@ -54,28 +61,35 @@ __all__ = [
     "CodecError",
     "ConfigError",
     "DatabaseUnavailable",
+    "DeadlineExceededError",
     "DeterminismError",
     "EmptyChannelError",
     "EmptyInputError",
     "EverstepError",
     "GraphBuildError",
+    "GraphDrained",
     "GraphInterrupt",
     "GraphMismatchError",
     "GraphRecursionError",
+    "InputChangedError",
     "InterruptError",
     "InterruptMismatchError",
     "InvalidUpdateError",
     "LeaseLost",
     "NodeCancelledError",
+    "NodeError",
     "NodeTimeoutError",
     "ParentCommand",
     "PendingQuestionError",
     "PersistenceError",
+    "RestoredError",
     "SchemaOutOfDate",
+    "StepTimeoutError",
     "ThreadConflict",
     "ThreadDeleted",
     "UnknownInterruptError",
     "UnsatisfiedJoinError",
+    "is_invalid_resume",
 ]
 
 
@@ -140,24 +154,157 @@ class NodeTimeoutError(EverstepError, TimeoutError):
 
     Attributes:
         node: Name of the node.
-        kind: "run" or "idle".
-        timeout: The limit, in seconds.
+        kind: "run", or "idle" if it gave no sign of life.
         elapsed: Seconds the attempt had taken.
+        timeout: The limit it went over, in seconds.
+        idle_timeout: The limit of the policy, whichever it was; so is `run_timeout`.
     """
 
-    def __init__(self, node: str, kind: str, timeout: float, elapsed: float) -> None:
-        self.node, self.kind, self.timeout, self.elapsed = node, kind, timeout, elapsed
+    def __init__(
+        self,
+        node: str,
+        elapsed: float,
+        *,
+        kind: Literal["idle", "run"],
+        idle_timeout: float | None = None,
+        run_timeout: float | None = None,
+    ) -> None:
+        self.node, self.elapsed, self.kind = node, elapsed, kind
+        self.idle_timeout, self.run_timeout = idle_timeout, run_timeout
+        self.timeout = (idle_timeout if kind == "idle" else run_timeout) or 0.0
+        advice = "raise the timeout"
+        if kind == "idle":
+            advice = "raise the timeout, or call runtime.heartbeat() while it works"
         super().__init__(
-            f"node {node!r} was stopped by its {kind} timeout of {timeout:g} s after {elapsed:.3f} s; if it needs "
-            f"longer, raise the timeout"
+            f"node {node!r} was stopped by its {kind} timeout of {self.timeout:g} s after {elapsed:.3f} s; if it needs "
+            f"longer, {advice}"
         )
 
-    def __reduce__(self) -> tuple[type[NodeTimeoutError], tuple[str, str, float, float]]:
-        return type(self), (self.node, self.kind, self.timeout, self.elapsed)
+    def __reduce__(self) -> tuple[Any, ...]:
+        made = partial(type(self), kind=self.kind, idle_timeout=self.idle_timeout, run_timeout=self.run_timeout)
+        return made, (self.node, self.elapsed)
 
 
 class NodeCancelledError(EverstepError):
-    """A node raised `asyncio.CancelledError` itself, though nobody cancelled the run."""
+    """A node raised `asyncio.CancelledError` itself, though nobody cancelled the run.
+
+    Attributes:
+        node: Name of the node.
+    """
+
+    def __init__(self, node: str, message: str | None = None) -> None:
+        self.node = node
+        super().__init__(
+            message
+            or f"node {node!r} raised CancelledError itself, though nobody cancelled the run; let it raise another "
+            f"error"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.node, str(self))
+
+
+class InputChangedError(EverstepError):
+    """With ``compile(debug=True)``: a node changed in place a value that it shares with others.
+
+    Attributes:
+        node: Name of the node.
+        key: The state key whose value it changed.
+    """
+
+    def __init__(self, node: str, key: str, place: str) -> None:
+        self.node, self.key, self.place = node, key, place
+        super().__init__(
+            f"node {node!r} (or one beside it) changed key {key!r} in place, at {place}, and did not write it; other "
+            f"nodes and stored state share that value. Make a changed copy and return it"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.node, self.key, self.place)
+
+
+class RestoredError(EverstepError):
+    """What a node raised before the process ended, where only a record of it can be kept.
+
+    Attributes:
+        type_name: Module and name of the class it had.
+        text: What it said.
+    """
+
+    def __init__(self, type_name: str, text: str) -> None:
+        self.type_name, self.text = type_name, text
+        super().__init__(f"{type_name}: {text}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.type_name, self.text)
+
+
+class StepTimeoutError(EverstepError, TimeoutError):
+    """A superstep took longer than the `step_timeout` of its graph; what has finished is kept.
+
+    Attributes:
+        timeout: The limit, in seconds.
+        nodes: The nodes that were running.
+    """
+
+    def __init__(self, timeout: float, step: int, nodes: Sequence[str] = ()) -> None:
+        self.timeout, self.step, self.nodes = timeout, step, tuple(nodes)
+        super().__init__(
+            f"step {step} was stopped in node {', '.join(map(repr, self.nodes))} by the graph's step timeout of "
+            f"{timeout:g} s; if it needs longer, raise step_timeout"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.timeout, self.step, self.nodes)
+
+
+class DeadlineExceededError(EverstepError, TimeoutError):
+    """The whole run took longer than the `deadline` of its call; its thread can be continued.
+
+    Attributes:
+        deadline: The limit, in seconds.
+        nodes: The nodes that were running.
+    """
+
+    def __init__(self, deadline: float, graph: str, nodes: Sequence[str] = ()) -> None:
+        self.deadline, self.graph, self.nodes = deadline, graph, tuple(nodes)
+        where = f" in node {', '.join(map(repr, self.nodes))}" if self.nodes else ""
+        super().__init__(
+            f"the run of {graph!r} was stopped{where} by its deadline of {deadline:g} s; with a saver, input None "
+            f"continues its thread where it stopped"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.deadline, self.graph, self.nodes)
+
+
+class GraphDrained(EverstepError):
+    """The run stopped at a barrier because `RunControl.request_drain` asked for it; input None continues its thread.
+
+    Attributes:
+        reason: As given to `request_drain`.
+    """
+
+    def __init__(self, reason: str = "shutdown") -> None:
+        self.reason = reason
+        super().__init__(f"the run was drained ({reason}); with a saver, input None continues its thread")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.reason,)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeError:
+    """What an error handler is told.
+
+    Attributes:
+        node: The node that failed.
+        error: What its last attempt raised; a `RestoredError` if the handler runs in another process and the
+            exception is of a type that is not kept.
+    """
+
+    node: str
+    error: BaseException
 
 
 class GraphInterrupt(BaseException):
@@ -182,6 +329,11 @@ def error_text(error: BaseException) -> str:
         return f"{type(error).__name__}: {error}"
     except Exception as broken:
         return f"{type(error).__name__} (its text raised {type(broken).__name__})"
+
+
+def is_invalid_resume(error: BaseException) -> bool:
+    """Was the run refused because of its answer? Then nothing was run or written."""
+    return isinstance(error, UnknownInterruptError)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

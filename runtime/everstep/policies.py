@@ -40,6 +40,8 @@ def is_transient(error: Exception) -> bool:
         return True
     if isinstance(error, EverstepError | PersistenceError):
         return False
+    if isinstance(error, ExceptionGroup):
+        return all(is_transient(each) for each in error.exceptions)
     for module, name in (("httpx", "HTTPStatusError"), ("requests", "HTTPError")):
         kind = getattr(sys.modules.get(module), name, None)
         if kind is not None and isinstance(error, kind):

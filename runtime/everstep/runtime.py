@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from everstep.context import ExecutionInfo, Runtime, running_task
+from everstep.context import BaseUser, ExecutionInfo, Runtime, ServerInfo, running_task
+from everstep.control import RunControl
 
-__all__ = ["ExecutionInfo", "Runtime", "get_runtime"]
+__all__ = ["BaseUser", "ExecutionInfo", "RunControl", "Runtime", "ServerInfo", "get_runtime"]
 
 
 def get_runtime(context_schema: type[Any] | None = None) -> Runtime[Any]:

@@ -28,6 +28,7 @@ __all__ = [
     "Durability",
     "GraphOutput",
     "Interrupt",
+    "OnError",
     "Overwrite",
     "PregelTask",
     "RetryPolicy",
@@ -49,6 +50,8 @@ __all__ = [
 
 # When a step is stored: before the next one starts, behind it, or when the run leaves.
 Durability = Literal["sync", "async", "exit"]
+# What becomes of the nodes beside one that fails: they are cancelled, or finish and keep their writes.
+OnError = Literal["cancel", "drain"]
 StreamMode = Literal["values", "updates", "custom", "tasks", "checkpoints", "messages", "debug"]
 # How events and results come: v1 as bare payloads or tuples, v2 as `StreamPart` and `GraphOutput`.
 StreamVersion = Literal["v1", "v2"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Annotated, Any, TypedDict
 
 from everstep.constants import START
@@ -71,6 +71,12 @@ def says(name: str) -> tuple[str, Callable[..., Any]]:
         return {"log": [name]}
 
     return name, run
+
+
+async def read(events: AsyncIterator[Any], into: list[Any]) -> None:
+    """Read a stream to its end; what was read is there however it ends."""
+    async for event in events:
+        into.append(event)  # noqa: PERF401  # a comprehension would lose what was read when the stream raises
 
 
 async def history(graph: Pregel, config: Mapping[str, Any]) -> list[StateSnapshot]:

@@ -232,3 +232,14 @@ async def test_a_fault_of_a_nodes_command_is_retried_like_any(saver: Any) -> Non
 
     builder = StateGraph(Log).add_node(go, retry_policy=AT_ONCE).add_node(*says("b")).add_edge(START, "go")
     assert await builder.compile(saver).ainvoke({"log": []}, thread()) == {"log": ["go", "b"]}
+
+
+async def test_defaults_are_the_policies_of_nodes_without_their_own() -> None:
+    patient, own = Flaky(*(ConnectionError() for _ in range(4))), Flaky(*(ConnectionError() for _ in range(4)))
+    builder = StateGraph(Log).add_node("patient", patient).add_node("own", own, retry_policy=policy(max_attempts=2))
+    builder.set_node_defaults(retry_policy=[policy(retry_on=KeyError), policy(max_attempts=5)])
+    graph = builder.add_edge(START, "patient").add_edge(START, "own").compile(on_error="drain")
+    with pytest.raises(ConnectionError) as caught:
+        await graph.ainvoke({"log": []})
+    assert notes_of(caught.value) == ["in node 'own' (attempt 2, step 1)"]
+    assert (patient.attempts, own.attempts) == (5, 2)

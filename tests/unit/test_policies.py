@@ -25,7 +25,7 @@ class OwnError(Exception):
         (ConnectionError(), True),
         (ConnectionResetError(), True),
         (TimeoutError(), True),
-        (NodeTimeoutError("n", "run", 1.0, 1.0), True),
+        (NodeTimeoutError("n", 1.0, kind="run", run_timeout=1.0), True),
         (OwnError(), True),
         (ValueError(), False),
         (TypeError(), False),

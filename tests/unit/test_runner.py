@@ -187,3 +187,38 @@ async def test_a_slot_is_free_while_a_retry_is_waited_for(monkeypatch: pytest.Mo
     tasks = [task("flaky", flaky, retry=(policy,)), task("let_go", let_go)]
     await asyncio.wait_for(run_tasks(scope(max_concurrency=1), tasks, outcomes), 5)
     assert outcomes["flaky"] == Returned([("result", 2)])
+
+
+async def test_a_task_tells_which_attempt_it_is_in() -> None:
+    seen: list[int] = []
+
+    async def look(value: Any) -> None:
+        seen.append(looking.attempt)
+        if len(seen) < 3:
+            raise ConnectionError
+
+    looking = task("look", look, retry=(RetryPolicy(initial_interval=0, jitter=False),))
+    await run_task(scope(), looking)
+    assert (seen, looking.attempt) == ([1, 2, 3], 3)
+
+
+@pytest.mark.parametrize("siblings", [0, 1])
+async def test_a_task_may_be_taken_over_by_another(siblings: int) -> None:
+    outcomes = Outcomes()
+
+    def take_over(failed: Task, outcome: Outcome) -> Any:
+        outcomes(failed, outcome)
+        return asyncio.sleep(0, task("handler", double, 4)) if failed.name == "fail" else None
+
+    others = [task(str(n), double, n) for n in range(siblings)]
+    await run_tasks(scope(), [task("fail", fail), *others], take_over)
+    assert type(outcomes.pop("fail")) is Failed
+    assert outcomes.pop("handler") == Returned([("result", 8)])
+    assert [type(outcome) for outcome in outcomes.values()] == [Returned] * siblings
+
+
+async def test_siblings_of_a_failing_task_finish_where_they_may() -> None:
+    outcomes, drains = Outcomes(), scope()
+    drains.drains = True
+    await run_tasks(drains, [task("a", fail), task("b", fail), task("c", double, 1)], outcomes)
+    assert {name: type(outcome) for name, outcome in outcomes.items()} == {"a": Failed, "b": Failed, "c": Returned}

@@ -16,7 +16,7 @@ from everstep.types import MISSING
 from everstep_savers.checkpoint import Checkpoint, Version
 
 # Containers that a node gets a copy of (one level), so that changing them in place changes nothing else.
-_COPIED = frozenset({list, dict, set})
+COPIED = frozenset({list, dict, set})
 
 
 class Channels:
@@ -108,7 +108,7 @@ class Channels:
         for key in names:
             value = self.live[key].peek()
             if value is not MISSING:
-                found[key] = value.copy() if type(value) in _COPIED else value
+                found[key] = value.copy() if type(value) in COPIED else value
         return found
 
     def read_with(self, channels: Sequence[str], writes: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -163,4 +163,4 @@ def input_copy(value: Any) -> Any:
 
 def one_level_copy(value: Any) -> Any:
     """A copy of a list, dict or set whose items are shared; anything else as it is."""
-    return value.copy() if type(value) in _COPIED else value
+    return value.copy() if type(value) in COPIED else value

@@ -18,12 +18,21 @@ from everstep.graph.compile import compile_graph
 from everstep.graph.compiled import CompiledStateGraph
 from everstep.graph.hints import Targets, goto_targets, input_schema_of, route_targets
 from everstep.graph.schema import Schema, read_schema
-from everstep.graph.spec import BranchSpec, EdgeSpec, GraphSpec, JoinSpec, NodeSpec, UnknownKeys, UnsatisfiedJoins
+from everstep.graph.spec import (
+    BranchSpec,
+    EdgeSpec,
+    GraphSpec,
+    HandlerSpec,
+    JoinSpec,
+    NodeSpec,
+    UnknownKeys,
+    UnsatisfiedJoins,
+)
 from everstep.graph.validate import GraphWarning, check_ends, check_graph, check_node_name, suspicions
 from everstep.policies import CachePolicy, RetryPolicy, TimeoutPolicy, retry_policies
-from everstep.pregel.blueprint import CompileOptions, OnPending
+from everstep.pregel.blueprint import CompileOptions, OnPending, check_on_error
 from everstep.tasks.callable import action_of, name_of
-from everstep.types import All
+from everstep.types import All, OnError
 
 Retry = RetryPolicy | Sequence[RetryPolicy] | None
 Timeout = float | timedelta | TimeoutPolicy | None
@@ -64,6 +73,7 @@ class StateGraph:
         self._retry: tuple[RetryPolicy, ...] = ()
         self._timeout: TimeoutPolicy | None = None
         self._cache: CachePolicy | None = None
+        self._error_handler: HandlerSpec | None = None
         for schema in (self.state_schema, self.input_schema, self.output_schema):
             self._schema(schema)
 
@@ -77,6 +87,7 @@ class StateGraph:
         input_schema: Any = None,
         retry_policy: Retry = None,
         cache_policy: CachePolicy | None = None,
+        error_handler: Any = None,
         destinations: Mapping[str, str] | Sequence[str] | None = None,
         timeout: Timeout = None,
     ) -> Self:
@@ -92,6 +103,9 @@ class StateGraph:
                 its first parameter. Keys that are new are private to the nodes that name them.
             retry_policy: One policy or several, of which the first that matches counts.
             cache_policy: Keep what it returns, and take it for equal inputs; needs `compile(cache=...)`.
+            error_handler: Runs when the node has failed and its retries are spent; called like the node, with its
+                input, and given an `everstep.errors.NodeError` by the name `error` or by annotation. What it returns
+                stands for the node's result; the node's edges are not followed, a `Command` goes elsewhere.
             destinations: Where its `Command`s may go, optionally with labels for a drawing; taken from a
                 return type ``Command[Literal[...]]`` by default.
             timeout: Seconds (or a timedelta or policy) per attempt.
@@ -116,6 +130,7 @@ class StateGraph:
             retry=None if retry_policy is None else retry_policies(retry_policy),
             timeout=TimeoutPolicy.of(timeout),
             cache=cache_policy,
+            error_handler=_handler(error_handler, f"error handler of node {name!r}"),
             goto=goto_targets(action) if destinations is None else Targets(tuple(destinations)),
             labels=dict(destinations) if isinstance(destinations, Mapping) else {},
             subgraph=action if isinstance(action, CompiledStateGraph) else None,
@@ -197,15 +212,25 @@ class StateGraph:
         return self.add_conditional_edges(START, path, path_map)
 
     def set_node_defaults(
-        self, *, retry_policy: Retry = None, cache_policy: CachePolicy | None = None, timeout: Timeout = None
+        self,
+        *,
+        retry_policy: Retry = None,
+        cache_policy: CachePolicy | None = None,
+        timeout: Timeout = None,
+        error_handler: Any = None,
     ) -> Self:
-        """Set the policies of all nodes that have none of their own, whenever they are added."""
+        """Set the policies of all nodes that have none of their own, whenever they are added.
+
+        Error handlers get `retry_policy` and `timeout` too.
+        """
         if retry_policy is not None:
             self._retry = retry_policies(retry_policy)
         if cache_policy is not None:
             self._cache = cache_policy
         if timeout is not None:
             self._timeout = TimeoutPolicy.of(timeout)
+        if error_handler is not None:
+            self._error_handler = _handler(error_handler, "default error handler")
         return self
 
     def compile(
@@ -222,6 +247,7 @@ class StateGraph:
         unsatisfied_joins: UnsatisfiedJoins = "error",
         aliases: Mapping[str, str] | None = None,
         on_pending: OnPending = "supersede",
+        on_error: OnError | None = None,
     ) -> CompiledStateGraph:
         """Check the whole graph and make it ready to run.
 
@@ -232,13 +258,16 @@ class StateGraph:
                 that runs them.
             interrupt_before: Nodes to stop before, or "*" for all; continued with input None.
             interrupt_after: Nodes to stop after.
-            debug: Print what happens to the terminal.
+            debug: Print what happens to the terminal, and check that nodes do not change in place what they read
+                and do not write.
             name: Of the graph, as threads and messages tell it.
             unknown_keys: What becomes of update keys that no schema has: "error" or "ignore".
             unsatisfied_joins: What becomes of a run that has nothing left to do while a join still waits for
                 sources that were routed around: "error" or "ignore".
             aliases: Old name of a node -> its name now, for threads that stand at the old name.
             on_pending: What new input does to an open question: "supersede" it, or "reject" the input.
+            on_error: What becomes of the nodes beside one that fails: "cancel" (the default), or "drain" to let them
+                finish. A subgraph does as the graph that contains it unless it says otherwise.
 
         Raises:
             GraphBuildError: The graph does not fit together; names nodes and edges, with near matches.
@@ -248,7 +277,7 @@ class StateGraph:
         """
         spec = replace(self.spec(unknown_keys), unsatisfied_joins=unsatisfied_joins, aliases=dict(aliases or {}))
         options = CompileOptions(checkpointer, store, cache, _stops(interrupt_before), _stops(interrupt_after), debug)
-        options = replace(options, on_pending=on_pending)
+        options = replace(options, on_pending=on_pending, on_error=check_on_error(on_error))
         stops = {"interrupt_before": options.interrupt_before, "interrupt_after": options.interrupt_after}
         check_graph(spec, {option: names for option, names in stops.items() if names != "*"})
         for suspicion in suspicions(spec):
@@ -271,6 +300,7 @@ class StateGraph:
             retry=self._retry,
             timeout=self._timeout,
             cache=self._cache,
+            error_handler=self._error_handler,
             unknown_keys=unknown_keys,
         )
 
@@ -291,6 +321,16 @@ class StateGraph:
             )
         taken = sum(1 for key in self._branches if key[0] == source)
         return f"{name}{taken + 1}"
+
+
+def _handler(handler: Any, what: str) -> HandlerSpec | None:
+    if handler is None:
+        return None
+    try:
+        action = action_of(handler, what, handles_errors=True)
+    except TypeError as error:
+        raise TypeError(f"{what}: {error}") from None
+    return HandlerSpec(action, goto_targets(handler), handler if isinstance(handler, CompiledStateGraph) else None)
 
 
 def _named(node: Any, action: Any) -> tuple[Any, Any]:

@@ -8,12 +8,13 @@ action that writes the input. What comes in here has been checked by `everstep.g
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
-from everstep.channels.barrier import NamedBarrierValue, NamedBarrierValueAfterFinish
+from everstep.channels.barrier import NamedBarrierValue, NamedBarrierValueAfterFinish, absent
 from everstep.channels.base import BaseChannel
 from everstep.channels.last_value import EphemeralValue, LastValueAfterFinish
-from everstep.constants import BRANCH_PREFIX, END, ROOT, START
+from everstep.constants import BRANCH_PREFIX, DEFAULT_HANDLER, END, HANDLER_PREFIX, ROOT, START
 from everstep.errors import GraphBuildError
 from everstep.graph.branches import BranchWriter, Reading
 from everstep.graph.hints import called_graph
@@ -93,6 +94,7 @@ class _Compiler:
         if is_subgraph and not node.input.is_root:
             reads, mapper = _subgraph_reads(node), None
         return Node(
+            error_handler=self._handler(node, reads, mapper, destinations),
             name=node.name,
             triggers=_triggers_of(node.name, self.joins),
             channels=reads,
@@ -103,8 +105,34 @@ class _Compiler:
             timeout=self.spec.timeout if node.timeout is None else node.timeout,
             cache=self.spec.cache if node.cache is None else node.cache,
             metadata=dict(node.metadata),
-            identity=next((old for old, new in self.spec.aliases.items() if new == node.name), node.name),
+            identity=self._identity(node),
             subgraph=node.subgraph or called_graph(node.action.function),
+        )
+
+    def _identity(self, node: NodeSpec) -> str:
+        """The first name that the node had."""
+        return next((old for old, new in self.spec.aliases.items() if new == node.name), node.name)
+
+    def _handler(self, node: NodeSpec, reads: Names, mapper: Any, destinations: Destinations) -> Node | None:
+        """The node that runs when this one has failed; it is given what this one was given."""
+        handler = self.spec.handler_of(node)
+        if handler is None:
+            return None
+        kind: type[StateWriter] = StateWriter
+        if handler.subgraph is not None:
+            kind, mapper = SubgraphWriter, partial(_shared, handler.subgraph.spec.input)
+        return Node(
+            name=DEFAULT_HANDLER if node.error_handler is None else f"{HANDLER_PREFIX}{node.name}",
+            identity=DEFAULT_HANDLER if node.error_handler is None else f"{HANDLER_PREFIX}{self._identity(node)}",
+            triggers=(),
+            channels=reads,
+            action=handler.action,
+            # A join must not wait for a node that has failed.
+            writers=(self._update_writer(destinations, self._joined(node.name, absent(node.name)), kind),),
+            mapper=mapper,
+            subgraph=handler.subgraph or called_graph(handler.action.function),
+            retry=self.spec.retry,
+            timeout=self.spec.timeout,
         )
 
     def _update_writer(
@@ -139,7 +167,11 @@ class _Compiler:
         edges: list[Write] = [
             (BRANCH_PREFIX + target, None) for target in self.targets.get(source, ()) if target != END
         ]
-        return edges + [(key, source) for key, join in self.joins.items() if source in join.sources]
+        return edges + self._joined(source, source)
+
+    def _joined(self, source: str, value: str) -> list[Write]:
+        """The writes of a value to the joins that wait for this source."""
+        return [(key, value) for key, join in self.joins.items() if source in join.sources]
 
     def _triggers(self) -> dict[str, BaseChannel[Any, Any]]:
         channels: dict[str, BaseChannel[Any, Any]] = {START: EphemeralValue(self.spec.input.source)}
@@ -202,6 +234,13 @@ def _subgraph_reads(node: NodeSpec) -> tuple[str, ...]:
     """What a subgraph is given: the keys that its input schema shares with its node's."""
     schema: Schema = node.subgraph.spec.input
     return node.input.names if schema.is_root else tuple(key for key in node.input.names if key in schema.names)
+
+
+def _shared(schema: Schema, value: Any) -> Any:
+    """The part of a node's input that a subgraph takes."""
+    if schema.is_root or not isinstance(value, dict):
+        return value
+    return {key: item for key, item in value.items() if key in schema.names}
 
 
 def _annotations(schemas: Iterable[Schema]) -> tuple[Any, ...]:

@@ -20,12 +20,26 @@ UnsatisfiedJoins = Literal["error", "ignore"]
 
 
 @dataclass(frozen=True, slots=True)
+class HandlerSpec:
+    """An error handler as declared, of a node or of all nodes without one of their own.
+
+    Attributes:
+        goto: Where its `Command`s may go.
+        subgraph: The compiled graph that is its action, if it is one.
+    """
+
+    action: Action
+    goto: Targets = NOWHERE
+    subgraph: Any = None
+
+
+@dataclass(frozen=True, slots=True)
 class NodeSpec:
     """A node as declared.
 
     Attributes:
         input: The keys it reads.
-        retry: None leaves it to the defaults of the graph; so do `timeout` and `cache`.
+        retry: None leaves it to the defaults of the graph; so do `timeout`, `cache` and `error_handler`.
         goto: Where its `Command`s may go.
         labels: Target -> label of that edge in a drawing.
         subgraph: The compiled graph that is its action, if it is one.
@@ -39,6 +53,7 @@ class NodeSpec:
     retry: tuple[RetryPolicy, ...] | None = None
     timeout: TimeoutPolicy | None = None
     cache: CachePolicy | None = None
+    error_handler: HandlerSpec | None = None
     goto: Targets = NOWHERE
     labels: Mapping[str, str] = field(default_factory=dict)
     subgraph: Any = None
@@ -93,6 +108,7 @@ class GraphSpec:
     retry: tuple[RetryPolicy, ...] = ()
     timeout: TimeoutPolicy | None = None
     cache: CachePolicy | None = None
+    error_handler: HandlerSpec | None = None
     unknown_keys: UnknownKeys = "error"
     unsatisfied_joins: UnsatisfiedJoins = "error"
     aliases: Mapping[str, str] = field(default_factory=dict)
@@ -103,6 +119,10 @@ class GraphSpec:
         for edge in self.edges:
             found.setdefault(edge.source, []).append(edge.target)
         return found
+
+    def handler_of(self, node: NodeSpec) -> HandlerSpec | None:
+        """The error handler of a node: its own, or the one of all nodes."""
+        return node.error_handler or self.error_handler
 
     @property
     def schemas(self) -> tuple[Schema, ...]:

@@ -114,11 +114,16 @@ def _following(spec: GraphSpec) -> dict[str, list[str] | None]:
     """What may run after each node, joins aside; None for anything."""
     following: dict[str, list[str] | None] = dict(spec.targets_by_source())
     open_ended = {branch.source for branch in spec.branches if branch.ends is None or branch.sends}
-    open_ended |= {node.name for node in spec.nodes.values() if node.goto.anywhere}
+    for node in spec.nodes.values():
+        handler = spec.handler_of(node)
+        if node.goto.anywhere or (handler is not None and handler.goto.anywhere):
+            open_ended.add(node.name)
     for branch in spec.branches:
         following[branch.source] = [*(following.get(branch.source) or ()), *(branch.ends or {}).values()]
     for node in spec.nodes.values():
-        following[node.name] = [*(following.get(node.name) or ()), *(node.goto.names or ())]
+        handler = spec.handler_of(node)
+        handled = handler.goto.names if handler is not None else None
+        following[node.name] = [*(following.get(node.name) or ()), *(node.goto.names or ()), *(handled or ())]
     return following | dict.fromkeys(open_ended)
 
 
@@ -133,6 +138,15 @@ def _faults(spec: GraphSpec) -> Iterator[str]:
         for name in node.goto.names or ():
             if not _is_target(spec, name):
                 yield f"node {node.name!r} declares the destination {name!r}, {_is_no_node(spec, name)}"
+    yield from _unknown_handler_ends(spec)
+
+
+def _unknown_handler_ends(spec: GraphSpec) -> Iterator[str]:
+    handlers = [(f"the error handler of node {node.name!r}", node.error_handler) for node in spec.nodes.values()]
+    for what, handler in (*handlers, ("the default error handler", spec.error_handler)):
+        for name in (handler.goto.names if handler is not None else None) or ():
+            if not _is_target(spec, name):
+                yield f"{what} declares the destination {name!r}, {_is_no_node(spec, name)}"
 
 
 def _sources(spec: GraphSpec) -> Iterator[str]:

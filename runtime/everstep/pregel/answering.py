@@ -22,9 +22,10 @@ from everstep.pregel.answers import (
 )
 from everstep.pregel.entry import at_breakpoint, restore_tasks
 from everstep.pregel.request import RunRequest
+from everstep.tasks.handlers import result_of
 from everstep.tasks.task import Answer, Task
 from everstep.types import Interrupt
-from everstep_savers.checkpoint import NO_WRITES, CheckpointTuple, PendingWrite, TaskWrites
+from everstep_savers.checkpoint import CheckpointTuple, PendingWrite, TaskWrites
 
 
 async def bind_or_refuse(request: RunRequest, saved: CheckpointTuple, answer: Any, tasks: list[Task]) -> Binding | None:
@@ -95,7 +96,7 @@ def accepted_writes(request: RunRequest, checkpoint_id: str, binding: Binding) -
     ]
 
 
-def answer_again(value: Any, tasks: Sequence[Task], pending: Sequence[PendingWrite]) -> frozenset[str]:
+def answer_again(value: Any, tasks: list[Task], pending: Sequence[PendingWrite]) -> frozenset[str]:
     """Answer a question of an earlier checkpoint, whatever was answered before; the ids of the answered ones.
 
     The answered tasks run again with the new answer; answers that followed it are dropped, and everything
@@ -115,29 +116,27 @@ def answer_again(value: Any, tasks: Sequence[Task], pending: Sequence[PendingWri
     for question_id, answer in given.items():
         if question_id in questions:
             task, question = questions[question_id]
-            _reopen(task, Answer(question_id, answer, question.value))
+            _reopen(tasks, task, Answer(question_id, answer, question.value))
         elif question_id in answered:
             task, earlier = answered[question_id]
-            _reopen(task, Answer(question_id, answer, earlier.question))
+            _reopen(tasks, task, Answer(question_id, answer, earlier.question))
         else:
             raise unknown_id(question_id, list(questions.values()))
     return frozenset(given)
 
 
-def reopen(tasks: Sequence[Task], pending: Sequence[PendingWrite], answered: frozenset[str]) -> None:
+def reopen(tasks: list[Task], pending: Sequence[PendingWrite], answered: frozenset[str]) -> None:
     """Let tasks of a subgraph run again whose questions are answered anew on a branch of the containing graph."""
     asking = {
         task_id
         for task_id, channel, value in pending
         if channel == INTERRUPT and any(question.id in answered for question in value)
     }
-    for task in tasks:
-        if task.id in asking:
-            task.finished = task.stored = task.suspended = False
-            task.writes = []
+    for task in [task for task in tasks if task.id in asking]:
+        _undo(tasks, task)
 
 
-def _reopen(task: Task, answer: Answer) -> None:
+def _reopen(tasks: list[Task], task: Task, answer: Answer) -> None:
     """Let a task run again with this answer and those that came before it."""
     earlier: dict[str, Answer] = {}
     for question_id, kept in task.answers.items():
@@ -146,8 +145,16 @@ def _reopen(task: Task, answer: Answer) -> None:
         earlier[question_id] = kept
     task.answers = {**earlier, answer.id: answer}
     task.questions = [question for question in task.questions if question.id != answer.id]
+    _undo(tasks, task)
+
+
+def _undo(tasks: list[Task], task: Task) -> None:
+    """Let a task run again, whatever came of it."""
     task.finished = task.stored = task.suspended = False
     task.writes = []
+    if task.handler is not None:
+        tasks.remove(task.handler)
+        task.handler = task.error = None
 
 
 def kept_writes(checkpoint_ns: str, checkpoint_id: str, tasks: Sequence[Task]) -> list[TaskWrites]:
@@ -156,7 +163,7 @@ def kept_writes(checkpoint_ns: str, checkpoint_id: str, tasks: Sequence[Task]) -
     for task in tasks:
         writes: list[tuple[str, Any]] = []
         if task.finished:
-            writes += task.writes or [(NO_WRITES, None)]
+            writes += result_of(task)
         if task.questions:
             writes.append((INTERRUPT, list(task.questions)))
         if task.answers:

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from everstep.channels.base import BaseChannel
 from everstep.channels.managed import ManagedValue
 from everstep.channels.topic import Topic
 from everstep.constants import RESERVED, START, TASKS
-from everstep.errors import GraphBuildError, did_you_mean
+from everstep.errors import ConfigError, GraphBuildError, did_you_mean
 from everstep.tasks.node import Node, Write
-from everstep.types import Send
+from everstep.types import OnError, Send
 
 Names = str | tuple[str, ...]
 # What new input does to a question that is open.
@@ -70,6 +70,14 @@ class Blueprint:
         object.__setattr__(self, "triggers", _trigger_map(self.nodes))
         self._check()
 
+    def node_at(self, name: str) -> Node | None:
+        """The node of this name, error handlers included."""
+        found = self.nodes.get(name)
+        if found is None:
+            handlers = (node.error_handler for node in self.nodes.values() if node.error_handler is not None)
+            found = next((handler for handler in handlers if handler.name == name), None)
+        return found
+
     def _check(self) -> None:
         for name in self.nodes:
             if name in RESERVED and name != START:
@@ -111,8 +119,9 @@ class CompileOptions:
             run to run, with False nothing of it is stored.
         interrupt_before: Static breakpoints: node names, or "*" for all.
         interrupt_after: Likewise.
+        debug: Print what happens to the terminal, and check that nodes do not change what they share.
         on_pending: What new input does to an open question: supersede it, or be rejected.
-        debug: Print what happens to the terminal.
+        on_error: What becomes of the nodes beside one that fails.
     """
 
     checkpointer: Any = None
@@ -122,3 +131,15 @@ class CompileOptions:
     interrupt_after: tuple[str, ...] | Literal["*"] = ()
     debug: bool = False
     on_pending: OnPending = "supersede"
+    on_error: OnError | None = None
+
+
+def check_on_error(value: OnError | None) -> OnError | None:
+    """Refuse what is not a way to treat the nodes beside one that fails.
+
+    Raises:
+        ConfigError: It is neither "cancel" nor "drain".
+    """
+    if value not in (None, *get_args(OnError)):
+        raise ConfigError(f"on_error is 'cancel' or 'drain', got {value!r}")
+    return value

@@ -23,6 +23,7 @@ from everstep.pregel.growth import StoredLists
 from everstep.pregel.io import input_writes
 from everstep.pregel.plan import At, plan
 from everstep.pregel.renames import read_with_aliases
+from everstep.pregel.starting import StartingPoint
 from everstep.pregel.update import apply_writes
 from everstep.tasks.attempt import write_result
 from everstep.tasks.current import Attempt, RunScope
@@ -98,6 +99,7 @@ class _Editor:
         self.lists = StoredLists(saver.codec, loaded)
         self.made: list[NewCheckpoint] = []
         self.writes: list[TaskWrites] = []
+        self.keeps_waiting = False
 
     async def apply(self, updates: Sequence[StateUpdate]) -> None:
         """Apply one superstep of updates and take its checkpoint."""
@@ -204,14 +206,16 @@ class _Editor:
 
         Questions of subgraphs are left behind: the subgraph begins anew.
         """
-        self.writes = []
+        self.writes, self.keeps_waiting = [], False
         if not waiting or self.saved is None:
             return
         origin = origin_of(self.saved.checkpoint["id"], self.saved.metadata)
         at = At(origin, self.config.checkpoint_ns, self.step, self.step)
         pending = {task.id for task in plan(self.graph, self.channels, at)}
         kept = [task for task in waiting if task.id in pending]
+        kept += [task.handler for task in kept if task.handler is not None]
         if kept:
+            self.keeps_waiting = True
             new = self.made[-1]
             metadata: Any = {**new.metadata, "origin": origin}
             self.made[-1] = replace(new, metadata=metadata)
@@ -221,7 +225,8 @@ class _Editor:
     async def commit(self) -> dict[str, Any]:
         """Claim the thread and store all checkpoints in one transaction."""
         seen = self.thread
-        claim = Claim(seen, self.config.run_id or new_checkpoint_id(), self.graph.name)
+        run_id = self.config.run_id or new_checkpoint_id()
+        claim = Claim(seen, run_id, self.graph.name, starting_point=self._starting_point())
         commit = Commit(
             self.config.thread_id or "",
             claim=claim,
@@ -233,17 +238,28 @@ class _Editor:
         await self.saver.acommit(self.saver.prepare(commit))
         return self.config.saved(self.parent_id)
 
+    def _starting_point(self) -> str | None:
+        """Where the thread's branch starts now: here, unless tasks wait on as they did."""
+        before = self.thread.starting_point if self.thread is not None else None
+        if self.config.checkpoint_ns:
+            return before
+        is_head = self.thread is not None and self.saved is not None and self.thread.head == self.saved.checkpoint["id"]
+        if before is not None and is_head and self.keeps_waiting:
+            return StartingPoint.of(before).after_updates(len(self.made)).text
+        return self.parent_id
+
 
 def _asking(tasks: Sequence[Task], calls: Sequence[Journalled]) -> list[Task]:
-    """The tasks whose open questions are their own or those of their `@task` calls, and not those of a subgraph."""
-    found = []
-    for task in tasks:
-        asking = [task, *(call for call, _ in calls_of([task], calls))]
-        most = len(task.answers) + len(task.questions)
-        own = {one.question_id(number) for one in asking for number in range(most)}
-        if task.questions and all(question.id in own for question in task.questions):
-            found.append(task)
-    return found
+    """The tasks that wait for answers to questions of their own, of their `@task` calls or their error handlers."""
+    return [task for task in tasks if _asks(task, calls) or (task.handler is not None and _asks(task.handler, calls))]
+
+
+def _asks(task: Task, calls: Sequence[Journalled]) -> bool:
+    """Are the task's open questions its own or those of its `@task` calls, and not those of a subgraph?"""
+    asking = [task, *(call for call, _ in calls_of([task], calls))]
+    most = len(task.answers) + len(task.questions)
+    own = {one.question_id(number) for one in asking for number in range(most)}
+    return bool(task.questions) and all(question.id in own for question in task.questions)
 
 
 def last_node(graph: Blueprint, channels: Channels) -> str:

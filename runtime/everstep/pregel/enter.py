@@ -39,7 +39,8 @@ from everstep.pregel.journal import Journal
 from everstep.pregel.plan import At, plan
 from everstep.pregel.renames import read_with_aliases, refuse_missing
 from everstep.pregel.request import Nesting, RunRequest
-from everstep.pregel.subgraphs import attempts_above, caller_of, load_nested, nesting_of
+from everstep.pregel.starting import StartingPoint, starting_point_of
+from everstep.pregel.subgraphs import caller_of, load_nested, nesting_of, scope_inside
 from everstep.pregel.update import apply_writes
 from everstep.tasks.calls import CallLog, CallTask
 from everstep.tasks.current import RunScope
@@ -155,12 +156,11 @@ def _scope_of(request: RunRequest, channels: Channels) -> RunScope:
     scope = RunScope(request.config, channels, request.graph.name)
     scope.context, scope.store, scope.durable = request.context, request.store, request.saver is not None
     scope.cache, scope.managed = request.cache, request.graph.managed
+    scope.verifies, scope.server_info, scope.drains = request.debug, request.server_info, request.on_error == "drain"
+    if request.control is not None:
+        scope.control = request.control
     if request.parent is not None:
-        above = request.parent.run
-        scope.durable = scope.durable or above.durable
-        scope.slots, scope.run_id, scope.rejected = above.slots, above.run_id, above.rejected
-        scope.attempts = attempts_above(request.parent, request.config.checkpoint_ns)
-        scope.answers = {**above.answers, **request.parent.task.answers}
+        scope_inside(scope, request, request.parent)
     return scope
 
 
@@ -191,7 +191,7 @@ async def _start_fresh(request: RunRequest, loaded: Loaded, entry: Fresh) -> Sta
             step=step,
             updated=updated,
         )
-        await _claim(request, start, loaded, new, given=entry.input)
+        await _claim(request, start, loaded, new, fresh=entry)
     start.tasks = plan(graph, start.channels, start.at, updated)
     return start
 
@@ -323,7 +323,7 @@ async def _claim(
     new: NewCheckpoint | None,
     *,
     writes: list[TaskWrites] | None = None,
-    given: Any = MISSING,
+    fresh: Fresh | None = None,
 ) -> None:
     assert start.journal is not None
     if new is not None:
@@ -337,13 +337,22 @@ async def _claim(
             await start.journal.step(new)
         return
     seen = loaded.thread
+    if fresh is not None and fresh.start is not None:
+        point = StartingPoint.of(fresh.start)
+    elif new is not None:
+        point = StartingPoint(new.checkpoint["id"])
+    else:
+        assert request.saver is not None
+        point = await starting_point_of(request.saver, loaded, request.config.thread_id or "")
+    start.scope.branch, start.scope.skipped = point.id, point.skipped
     claim = Claim(
         seen=seen,
         run_id=request.config.run_id or new_checkpoint_id(),
         graph=request.graph.name,
         attempt=seen.attempt + 1 if seen is not None and seen.status == "running" else 1,
-        input=None if given is MISSING else given,
-        has_input=given is not MISSING and request.durability == "exit",
+        input=None if fresh is None else fresh.input,
+        has_input=fresh is not None and request.durability == "exit",
+        starting_point=point.text,
     )
     await start.journal.begin(claim, new, writes or ())
 

@@ -17,6 +17,7 @@ from everstep.pregel.answers import describe_open
 from everstep.pregel.blueprint import Blueprint
 from everstep.pregel.request import RunRequest
 from everstep.pregel.update import apply_writes
+from everstep.tasks.handlers import restore_handlers
 from everstep.tasks.node import Write
 from everstep.tasks.task import Answer, Task
 from everstep.types import MISSING, Command, Interrupt
@@ -36,9 +37,14 @@ _RUN_WRITES = NULL_TASK_ID[:-12]
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """Begin with an input."""
+    """Begin with an input.
+
+    Attributes:
+        start: The starting point under which an earlier process had begun with it; None for a new input.
+    """
 
     input: Any
+    start: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +93,7 @@ def choose_entry(request: RunRequest, loaded: Loaded) -> Entry:
     thread = loaded.thread
     if value is None and thread is not None and thread.has_input:
         # Durability "exit": the run was killed before it left, and only its input was stored.
-        return Fresh(thread.input)
+        return Fresh(thread.input, thread.starting_point)
     if loaded.saved is None:
         if command is not None and command.resume is MISSING and has_writes(command):
             return Fresh(command)
@@ -108,14 +114,17 @@ def has_writes(command: Command[Any]) -> bool:
 
 
 def restore_tasks(
-    tasks: Sequence[Task], pending: Sequence[PendingWrite], answers: Mapping[str, Answer] | None = None
+    tasks: list[Task], pending: Sequence[PendingWrite], answers: Mapping[str, Answer] | None = None
 ) -> None:
-    """Fill planned tasks with what earlier runs stored: results, open questions, accepted answers.
+    """Fill planned tasks with what earlier runs stored: results, open questions, accepted answers, handled failures.
+
+    Handlers of failed tasks are added to the tasks.
 
     Args:
         answers: Accepted elsewhere: those that the task of the containing graph got, for a subgraph.
     """
     given = answers or {}
+    tasks += restore_handlers(tasks, pending)
     by_id = {task.id: task for task in tasks}
     for task_id, channel, value in pending:
         task = by_id.get(task_id)

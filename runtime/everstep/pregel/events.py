@@ -74,7 +74,7 @@ class Events:
                 if not task.finished and not task.suspended:
                     self.started(task)
         for task in tasks:
-            if task.finished and not task.node.hidden:
+            if task.finished and task.handler is None and not task.node.hidden:
                 self._updates(task, {"cached": True})
 
     def started(self, task: Task) -> None:

@@ -7,18 +7,19 @@ requests; running them is the loop's business.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, get_args
+from dataclasses import replace
+from typing import Any
 
 from everstep.config import RunConfig, merge_configs, parse_config
 from everstep.errors import ConfigError, did_you_mean
 from everstep.pregel.blocking import iterate_blocking, run_blocking
-from everstep.pregel.blueprint import Blueprint, CompileOptions, OnPending
+from everstep.pregel.blueprint import Blueprint, CompileOptions, check_on_error
 from everstep.pregel.described import Described
 from everstep.pregel.direct import declared_graph
 from everstep.pregel.edit import update_state
 from everstep.pregel.loop import execute
 from everstep.pregel.many import RunsMany
+from everstep.pregel.options import CallOptions, call_options, checked_deadline, checked_durability
 from everstep.pregel.request import NodeNames, RunRequest
 from everstep.pregel.state import get_history, get_state
 from everstep.pregel.streaming import reading
@@ -26,21 +27,9 @@ from everstep.pregel.subgraphs import Persistence, calling_attempt, nested_reque
 from everstep.stream.buffer import Outlet
 from everstep.stream.parts import Modes, View, view_of
 from everstep.tasks.caching import cache_namespaces, prepare_cache
-from everstep.types import Durability, StateSnapshot, StateUpdate, StreamVersion
+from everstep.types import StateSnapshot, StateUpdate, StreamVersion
 from everstep_savers.base import AtomicSaver
 from everstep_savers.shape import as_atomic
-
-
-@dataclass(frozen=True, slots=True)
-class CallOptions:
-    """The options of one call, besides input and config."""
-
-    context: Any = None
-    output_keys: str | Sequence[str] | None = None
-    interrupt_before: NodeNames | None = None
-    interrupt_after: NodeNames | None = None
-    durability: Durability | None = None
-    on_pending: OnPending | None = None
 
 
 class Pregel(RunsMany, Described):
@@ -52,6 +41,7 @@ class Pregel(RunsMany, Described):
         options: What `compile()` was given.
         config: That every call starts from.
         stream_mode: That `stream` uses when none is given.
+        step_timeout: Seconds each superstep may take; None for no limit. May be set later, before the graph is used.
         declared: See `everstep.pregel.direct.Declaration`.
     """
 
@@ -62,6 +52,7 @@ class Pregel(RunsMany, Described):
         *,
         config: Mapping[str, Any] | None = None,
         stream_mode: Modes | None = None,
+        step_timeout: float | None = None,
         **declared: Any,
     ) -> None:
         if blueprint is None:
@@ -70,6 +61,7 @@ class Pregel(RunsMany, Described):
         self.options = options or CompileOptions()
         self.stream_mode: Modes = stream_mode or ("values" if declared else "updates")
         self.config: Mapping[str, Any] = dict(config or {})
+        self.step_timeout = step_timeout
         self._saver: AtomicSaver[Any] | None = None
         if not isinstance(self.options.checkpointer, bool | None):
             self._saver = as_atomic(self.options.checkpointer)
@@ -151,7 +143,7 @@ class Pregel(RunsMany, Described):
             return [item async for item in self.astream(input, config, stream_mode=stream_mode, **reader, **options)]
         view = view_of((), print_mode or self._debug_modes, version, subgraphs=subgraphs)
         outlet = Outlet(view.read, subgraphs=subgraphs) if view.printed else None
-        request = self._request(input, config, _call_options(options), view, outlet)
+        request = self._request(input, config, call_options(options), view, outlet)
         if outlet is None:
             return await self._run(request)
         async with reading(self._run(request), outlet, view, request.parent) as read:
@@ -188,7 +180,7 @@ class Pregel(RunsMany, Described):
         """
         view = view_of(stream_mode or self.stream_mode, print_mode or self._debug_modes, version, subgraphs=subgraphs)
         outlet = Outlet(view.read, subgraphs=subgraphs)
-        request = self._request(input, config, _call_options(options), view, outlet)
+        request = self._request(input, config, call_options(options), view, outlet)
         async with reading(self._run(request), outlet, view, request.parent) as read:
             while (event := await read.next()) is not None:
                 yield view.item(event)
@@ -357,7 +349,7 @@ class Pregel(RunsMany, Described):
             shown=graph.stream_channels if options.output_keys is None else _names(options.output_keys, graph),
             output_model=graph.output_model if options.output_keys is None else None,
             version=view.version,
-            durability=_durability(options.durability),
+            durability=checked_durability(options.durability),
             context=options.context,
             store=compiled.store,
             cache=compiled.cache,
@@ -365,6 +357,11 @@ class Pregel(RunsMany, Described):
             interrupt_after=after,
             on_pending=options.on_pending or compiled.on_pending,
             outlet=outlet,
+            on_error=check_on_error(options.on_error) or compiled.on_error,
+            deadline=checked_deadline(options.deadline),
+            step_timeout=self.step_timeout,
+            control=options.control,
+            server_info=options.server_info,
             debug=compiled.debug,
         )
         attempt = calling_attempt(parsed)
@@ -399,7 +396,7 @@ class Pregel(RunsMany, Described):
         """
         found = self.blueprint
         for name in node_names(config.checkpoint_ns):
-            node = found.nodes.get(name)
+            node = found.node_at(name)
             if node is None or node.subgraph is None:
                 if is_read:
                     return found
@@ -420,21 +417,6 @@ class Pregel(RunsMany, Described):
 def _persistence(checkpointer: Any) -> Persistence:
     """How a subgraph is stored; one with a saver of its own takes its parent's all the same."""
     return checkpointer if isinstance(checkpointer, bool) else None
-
-
-def _call_options(options: dict[str, Any]) -> CallOptions:
-    for key in options:
-        if key not in CallOptions.__slots__:
-            raise TypeError(f"unknown option {key!r} of a call.{did_you_mean(key, CallOptions.__slots__)}")
-    return CallOptions(**options)
-
-
-def _durability(value: Durability | None) -> Durability:
-    if value is None:
-        return "async"
-    if value not in get_args(Durability):
-        raise ConfigError(f"durability is 'sync', 'async' or 'exit', got {value!r}")
-    return value
 
 
 def _names(names: str | Sequence[str], graph: Blueprint) -> str | tuple[str, ...]:

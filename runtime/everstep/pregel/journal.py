@@ -13,13 +13,13 @@ from dataclasses import replace
 from typing import Any
 
 from everstep.errors import InvalidUpdateError
-from everstep.pregel.commits import CommitQueue, shielded
+from everstep.pregel.commits import CommitQueue, shielded, unbroken
 from everstep.pregel.growth import StoredLists
+from everstep.tasks.handlers import result_of
 from everstep.tasks.task import Task
 from everstep_savers.checkpoint import (
     ERROR,
     INTERRUPT,
-    NO_WRITES,
     NULL_TASK_ID,
     RESUME,
     Checkpoint,
@@ -77,6 +77,16 @@ class Journal:
         self._unstored.append(task)
         if self.queue.durability != "exit" and self._gathering is None:
             self._gathering = asyncio.get_running_loop().call_later(_GATHER, self._gather)
+
+    async def handed_over(self, task: Task) -> None:
+        """Store a failure and who handles it, before the handler starts; with durability "exit" when the run leaves.
+
+        A crash from here on resumes with the handler, not with the node.
+        """
+        if self.queue.durability != "exit":
+            commit = Commit(self.queue.thread_id, token=self.queue.token, writes=[self._result_of(task)])
+            await unbroken(self.queue.behind(self._prepare(commit)))
+            task.stored = True
 
     def results_of(self, tasks: Sequence[Task]) -> Sequence[TaskWrites]:
         """The results that go along with a step's checkpoint: those that have no rows yet."""
@@ -204,7 +214,7 @@ class Journal:
             self._gathering = None
 
     def _result_of(self, task: Task) -> TaskWrites:
-        return self.writes_of(task, task.writes or [(NO_WRITES, None)])
+        return self.writes_of(task, result_of(task))
 
     def _final_writes(self, task: Task) -> TaskWrites | None:
         """What a task leaves when the run ends in the middle of a step."""

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from everstep.config import RunConfig
+from everstep.context import ServerInfo
+from everstep.control import RunControl
 from everstep.pregel.blueprint import Blueprint, Names, OnPending
 from everstep.pregel.commits import CommitQueue
 from everstep.stream.buffer import Outlet
 from everstep.tasks.current import Attempt
-from everstep.types import Durability, StreamVersion
+from everstep.types import Durability, OnError, StreamVersion
 from everstep_savers.base import AtomicSaver
 
 NodeNames = Sequence[str] | Literal["*"]
@@ -31,6 +33,10 @@ class RunRequest:
         parent: The attempt of the node that called this graph as a subgraph; None for a root run.
         is_stateful: A subgraph that keeps its own history from run to run (`checkpointer=True`).
         replay: Namespace -> checkpoint id, for subgraphs that are to start from an earlier checkpoint.
+        on_error: What a failing node does to its siblings; None takes it from the run that calls this one.
+        deadline: Seconds the whole run may take.
+        step_timeout: Seconds each superstep may take.
+        control: Asks the run to stop at a barrier; None takes that of the run that calls this one.
         debug: Check that nodes do not change in place what they share.
     """
 
@@ -53,6 +59,11 @@ class RunRequest:
     parent: Attempt | None = None
     is_stateful: bool = False
     replay: Mapping[str, str] = field(default_factory=dict)
+    on_error: OnError | None = None
+    deadline: float | None = None
+    step_timeout: float | None = None
+    control: RunControl | None = None
+    server_info: ServerInfo | None = None
     debug: bool = False
 
 

@@ -55,7 +55,7 @@ def snapshot(
             apply_writes(graph, channels, finished)
     return StateSnapshot(
         values=output_of(channels, graph.stream_channels),
-        next=(*(task.name for task in tasks if not (applies_results and task.finished)), *missing),
+        next=(*(task.name for task in tasks if _is_next(task, applies_results)), *missing),
         config=saved.config,
         metadata=dict(saved.metadata),
         created_at=saved.checkpoint["ts"],
@@ -83,7 +83,7 @@ def _shown(
     failed = [repr(value) for task_id, key, value in pending if task_id == task.id and key == ERROR]
     asked = next((value for task_id, key, value in pending if task_id == task.id and key == INTERRUPT), ())
     result: Any = None
-    if task.finished:
+    if task.finished and task.handler is None:
         names = graph.stream_channels
         result = result_of(task, names)
         if isinstance(names, str):  # a graph of one value shows it as it is
@@ -92,9 +92,13 @@ def _shown(
     state = states.get(task.id)
     if state is None:
         state = subgraph_config(config, task)
-    return PregelTask(
-        task.id, task.name, task.path, failed[-1] if failed and not task.finished else None, questions, state, result
-    )
+    error = failed[-1] if failed and (task.handler is not None or not task.finished) else None
+    return PregelTask(task.id, task.name, task.path, error, questions, state, result)
+
+
+def _is_next(task: Task, applies_results: bool) -> bool:
+    """Would the task run next? In history a handler was not planned yet."""
+    return not task.finished if applies_results else task.source is None
 
 
 async def get_state(

@@ -18,7 +18,7 @@ from everstep.constants import INTERRUPT, NS_END, NS_SEP
 from everstep.context import current_task
 from everstep.pregel.entry import Entry, Fork, Fresh, Resume
 from everstep.pregel.request import Nesting, RunRequest
-from everstep.tasks.current import Attempt
+from everstep.tasks.current import Attempt, RunScope
 from everstep.tasks.task import Task
 from everstep.tasks.threads import lending_slot
 from everstep_savers.checkpoint import CheckpointTuple, Loaded
@@ -105,6 +105,25 @@ def subgraph_config(config: RunConfig, task: Task) -> dict[str, Any] | None:
     if graph is None or graph.options.checkpointer is False:
         return None
     return config.saved(checkpoint_ns=subgraph_namespace(task))
+
+
+def scope_inside(scope: RunScope, request: RunRequest, caller: Attempt) -> None:
+    """Fill in what the run of a subgraph shares with the run of the node that calls it."""
+    above = caller.run
+    scope.durable = scope.durable or above.durable
+    scope.slots, scope.run_id, scope.rejected = above.slots, above.run_id, above.rejected
+    scope.attempts = attempts_above(caller, request.config.checkpoint_ns)
+    scope.answers = {**above.answers, **caller.task.answers}
+    if request.control is None:
+        scope.control = above.control
+    if request.on_error is None:
+        scope.drains = above.drains
+    scope.verifies = scope.verifies or above.verifies
+    scope.server_info = scope.server_info or above.server_info
+    # Not the namespace: task ids may be others after a crash. Which call of the node it is stays the same.
+    own = stable_namespace(caller.task.ns) if request.is_stateful else caller.task.ns
+    number = request.config.checkpoint_ns.removeprefix(own)
+    scope.branch = f"{caller.idempotency_key}{'=' if request.is_stateful else ''}{number}"
 
 
 async def load_nested(request: RunRequest, attempt: Attempt) -> tuple[Loaded, Entry]:

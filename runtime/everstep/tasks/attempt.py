@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import time
 from dataclasses import replace
 from typing import Any
 
 from everstep.channels.snapshot import input_copy
 from everstep.constants import PULL
 from everstep.context import current_task
-from everstep.errors import NodeTimeoutError, ParentCommand
+from everstep.errors import GraphDrained, ParentCommand
 from everstep.tasks.current import Attempt
+from everstep.tasks.idle import within
 from everstep.tasks.isolated import await_in
-from everstep.tasks.outcome import Outcome, outcome_of
+from everstep.tasks.outcome import Drained, Outcome, outcome_of
 from everstep.tasks.threads import run_in_thread, slot_of
+from everstep.tasks.unchanged import Snapshot
 
 
 async def run_attempt(attempt: Attempt, cancel_requests: int) -> Outcome:
@@ -55,6 +56,8 @@ async def run_attempt(attempt: Attempt, cancel_requests: int) -> Outcome:
     if attempt.called is not None:
         attempt.questions = attempt.called.in_order(attempt.questions)
         error = error or attempt.called.unseen_failure()
+    if not attempt.questions and (reason := _drained(attempt, error)) is not None:
+        return Drained(reason)
     return outcome_of(error, attempt.writes, attempt.questions, attempt.node)
 
 
@@ -75,6 +78,14 @@ async def write_result(attempt: Attempt, output: Any, context: contextvars.Conte
         else:
             found = context.run(writer, output, attempt)
         attempt.writes.extend(found)
+
+
+def _drained(attempt: Attempt, error: BaseException | None) -> str | None:
+    """Why a run that the node awaited stopped at a barrier, if this one has to stop with it."""
+    if attempt.drained is None and isinstance(error, GraphDrained):
+        # A run on a thread of its own: only if this one is to stop too.
+        return attempt.run.control.drain_reason
+    return attempt.drained
 
 
 async def end_inner(attempt: Attempt, *, cancels: bool) -> None:
@@ -105,6 +116,8 @@ async def _body_and_writes(attempt: Attempt) -> None:
     if told is not None and told.is_full:
         # Of many tasks in one step, those still to begin wait until what the others told is read.
         await told.room()
+    # What a `@task` call is given is its caller's to change.
+    snapshot = Snapshot(attempt.task.input) if attempt.run.verifies and not attempt.task.depth else None
     try:
         output = await _run_body(attempt, context)
     except ParentCommand as signal:
@@ -114,6 +127,8 @@ async def _body_and_writes(attempt: Attempt) -> None:
         await write_result(attempt, output, context)
         if attempt.task.cache_use is not None:
             attempt.task.cache_use.value = output
+    if snapshot is not None:
+        snapshot.check(attempt.node, {key for key, _ in attempt.writes})
 
 
 def _context_of(attempt: Attempt) -> contextvars.Context:
@@ -127,21 +142,9 @@ async def _run_body(attempt: Attempt, context: contextvars.Context) -> Any:
     if use is not None and use.is_hit:
         return use.value
     policy = attempt.task.timeout
-    if policy is None or policy.run_timeout is None:
+    if policy is None:
         return await _call(attempt, context)
-    started = time.monotonic()
-    limit = float(policy.run_timeout)  # type: ignore[arg-type]  # TimeoutPolicy keeps seconds
-    timer = asyncio.timeout(limit)
-    try:
-        async with timer:
-            result = await _call(attempt, context)
-    except TimeoutError:
-        if not timer.expired():
-            raise
-    # A body that swallowed the cancellation has expired all the same; its late result does not count.
-    if timer.expired():
-        raise NodeTimeoutError(attempt.node, "run", limit, time.monotonic() - started)
-    return result
+    return await within(policy, attempt, _call(attempt, context))
 
 
 async def _call(attempt: Attempt, context: contextvars.Context) -> Any:
@@ -149,8 +152,8 @@ async def _call(attempt: Attempt, context: contextvars.Context) -> Any:
     action = task.node.action
     if action is None:
         return task.input
-    # Another attempt must not see what this one does to its input in place.
-    value = input_copy(task.input) if task.node.retry else task.input
+    # Another attempt, or a handler, must not see what this one does to its input in place.
+    value = input_copy(task.input) if task.node.retry or task.node.error_handler else task.input
     if task.node.mapper is not None and task.path[0] == PULL:  # what a Send carries is the input as it is
         value = context.run(task.node.mapper, value)
     attempt.flow = asyncio.current_task()

@@ -12,11 +12,12 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, Protocol, get_origin, get_type_hints
+from typing import Any, Protocol, get_args, get_origin, get_type_hints
 
 from everstep.context import Runtime
+from everstep.errors import NodeError
 
-# Parameters that are filled by name.
+# Parameters that are filled by name; `error` only in error handlers.
 INJECTED_NAMES = frozenset({"config", "runtime", "writer", "store", "previous"})
 
 
@@ -24,7 +25,7 @@ class Provider(Protocol):
     """Gives the values of injected parameters."""
 
     def provide(self, name: str) -> Any:
-        """The value for the injectable `name` (one of `INJECTED_NAMES`)."""
+        """The value for the injectable `name` (one of `INJECTED_NAMES`, or "error")."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +59,11 @@ class Action:
         return self.function(value)
 
 
-def action_of(target: Any, name: str | None = None) -> Action:
+def action_of(target: Any, name: str | None = None, *, handles_errors: bool = False) -> Action:
     """Look at a callable, or an object with `ainvoke`, and tell how to call it.
+
+    Args:
+        handles_errors: It is an error handler, and may take the error besides.
 
     Raises:
         TypeError: `target` is neither.
@@ -74,7 +78,7 @@ def action_of(target: Any, name: str | None = None) -> Action:
     found = name or name_of(target)
     if has_ainvoke:
         return Action(found, target.ainvoke, True, True, (("config", "config"),))
-    takes_input, injected = _parameters(target)
+    takes_input, injected = _parameters(target, handles_errors=handles_errors)
     return Action(found, target, _is_async(target), takes_input, injected)
 
 
@@ -118,13 +122,16 @@ def input_parameter(target: Any) -> str | None:
     return None
 
 
-def _parameters(target: Any) -> tuple[bool, tuple[tuple[str, str], ...]]:
+def _parameters(target: Any, *, handles_errors: bool) -> tuple[bool, tuple[tuple[str, str], ...]]:
     """Whether the callable takes an input, and which keywords are injected."""
     hints = type_hints(target)
     takes_input = False
     injected = []
     for index, parameter in enumerate(_signature(target)):
-        name = _injectable(parameter, hints.get(parameter.name))
+        hint = hints.get(parameter.name)
+        name = _injectable(parameter, hint)
+        if handles_errors and name is None and (parameter.name == "error" or _is_node_error(hint)):
+            name = "error"
         if name is not None and parameter.kind is not parameter.POSITIONAL_ONLY:
             injected.append((parameter.name, name))
         elif index == 0 and (_takes_position(parameter) or parameter.kind is parameter.VAR_POSITIONAL):
@@ -138,6 +145,10 @@ def _injectable(parameter: inspect.Parameter, hint: Any) -> str | None:
     if hint is Runtime or get_origin(hint) is Runtime:
         return "runtime"
     return parameter.name if parameter.name in INJECTED_NAMES else None
+
+
+def _is_node_error(hint: Any) -> bool:
+    return hint is NodeError or NodeError in get_args(hint)
 
 
 def _signature(target: Any) -> tuple[inspect.Parameter, ...]:

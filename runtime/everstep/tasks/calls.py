@@ -16,14 +16,14 @@ from typing import Any, Protocol
 from everstep.channels.snapshot import one_level_copy
 from everstep.constants import PUSH, RETURN
 from everstep.context import current_task
-from everstep.errors import EverstepError, GraphInterrupt
+from everstep.errors import EverstepError, GraphDrained, GraphInterrupt
 from everstep.tasks.current import Attempt, Told
 from everstep.tasks.node import Node
-from everstep.tasks.outcome import Failed, Interrupted, Outcome, Returned
+from everstep.tasks.outcome import Drained, Failed, Interrupted, Outcome, Returned
 from everstep.tasks.promises import AnyPromise, ThreadPromise, promise_here
 from everstep.tasks.replay import CallRecord, Journalled, Replay, digest_of, shown_call
 from everstep.tasks.runner import run_task
-from everstep.tasks.task import Task, TaskIds
+from everstep.tasks.task import Path, Task, TaskIds
 from everstep.tasks.threads import lending_slot
 from everstep.types import MISSING, Interrupt
 from everstep_savers.codec import Codec
@@ -40,12 +40,13 @@ class CallTask(Task):
         record: How the journal knows it; None in a run that nothing outlives.
     """
 
-    __slots__ = ("above", "is_repeated", "place", "record")
+    __slots__ = ("above", "caller", "is_repeated", "place", "record")
 
     def __init__(self, node: Node, caller: Task, place: tuple[int, bool], value: tuple[Any, Any]) -> None:
         number, aside = place
         path = (PUSH, *caller.path, *(("aside",) if aside else ()), number)
         super().__init__(TaskIds(caller.id, caller.ns), node, path, (PUSH,), value)
+        self.caller = caller
         self.above = (*caller.above, caller.attempt)
         self.place = (aside, number)
         self.answers = caller.answers
@@ -58,6 +59,11 @@ class CallTask(Task):
         call = cls(Node(record.name, (PUSH,), (), None), caller, (record.number, record.aside), ((), {}))
         call.record = record
         return call
+
+    @property
+    def stable_path(self) -> Path:
+        """The path with the first names that renamed nodes had."""
+        return (PUSH, *self.caller.stable_path, *self.path[len(self.caller.path) + 1 :])
 
     @property
     def title(self) -> str:
@@ -134,6 +140,7 @@ class Calls:
     def start(self, node: Node, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> AnyPromise:
         """Start a call, from the loop or from a worker thread; or find what it returned before."""
         attempt = self._attempt
+        attempt.sign_of_life()
         # What the caller does to them from now on is not the call's business.
         value = tuple(map(one_level_copy, args)), {key: one_level_copy(item) for key, item in kwargs.items()}
         promise = promise_here(attempt.run.loop)
@@ -214,6 +221,7 @@ class Calls:
         finally:
             if outcome is None:
                 self._hold(call, ended=False)
+        self._attempt.sign_of_life()
         self._note(call, outcome)
         if run.told is not None:
             await self._tell(run.told, call)
@@ -234,6 +242,9 @@ class Calls:
         elif type(outcome) is Failed:
             call.error, call.finished = outcome.error, False
             self._hold(call, ended=False)
+        elif type(outcome) is Drained:
+            self._attempt.drained = outcome.reason
+            self._hold(call, ended=False)
 
     async def _tell(self, told: Told, call: CallTask) -> None:
         """Tell the readers of the run, before the caller; questions are told as its caller's."""
@@ -251,6 +262,8 @@ class Calls:
         elif type(outcome) is Failed:
             self._failed.append(promise)
             promise.fail(outcome.error)
+        elif type(outcome) is Drained:
+            promise.fail(GraphDrained(outcome.reason))
 
     def _suspend(self, call: CallTask, questions: Sequence[Interrupt], promise: AnyPromise) -> None:
         """The caller is suspended with its call; other calls of it go on."""

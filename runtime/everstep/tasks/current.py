@@ -10,15 +10,19 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from xxhash import xxh3_128_hexdigest
+
 from everstep.channels.managed import ManagedValue, Progress
 from everstep.config import RunConfig
 from everstep.constants import PREVIOUS
-from everstep.context import ExecutionInfo, Runtime, current_task
+from everstep.context import ExecutionInfo, Runtime, ServerInfo, current_task
+from everstep.control import RunControl
 from everstep.errors import ConfigError, EverstepError, GraphInterrupt, InterruptMismatchError
 from everstep.tasks.node import Write
 from everstep.tasks.responses import checked_answer, json_schema_of
 from everstep.tasks.task import Answer, Task
 from everstep.types import MISSING, Interrupt
+from everstep_savers.ids import new_checkpoint_id
 
 
 class ReadsChannels(Protocol):
@@ -69,6 +73,12 @@ class RunScope:
         durable: Is there a saver that keeps a suspended thread?
         step: The superstep under way; `stop` is the last one the recursion limit allows.
         managed: Keys that are computed for each task.
+        control: Through it the run is asked to stop at a barrier; one for a root run and its subgraphs.
+        drains: A failing task lets its siblings finish.
+        verifies: A node's input is checked for changes in place.
+        branch: What idempotency keys hash of the branch the run is on: its starting point, or the key of the caller;
+            None while it is not known, which without a saver is until somebody asks.
+        skipped: Steps that idempotency keys do not count.
         checkpoint_id: The checkpoint it started from.
         started_from: The checkpoint this run was loaded from.
         first_made: The first checkpoint this run made; what is younger is on its branch.
@@ -81,12 +91,15 @@ class RunScope:
     __slots__ = (
         "answers",
         "attempts",
+        "branch",
         "cache",
         "calls",
         "channels",
         "checkpoint_id",
         "config",
         "context",
+        "control",
+        "drains",
         "durable",
         "emit",
         "first_made",
@@ -96,12 +109,15 @@ class RunScope:
         "nesting",
         "rejected",
         "run_id",
+        "server_info",
+        "skipped",
         "slots",
         "started_from",
         "step",
         "stop",
         "store",
         "told",
+        "verifies",
     )
 
     def __init__(self, config: RunConfig, channels: ReadsChannels, graph: str) -> None:
@@ -115,7 +131,11 @@ class RunScope:
         self.attempts: tuple[int, ...] = ()
         self.cache: Any = None
         self.slots = asyncio.Semaphore(config.max_concurrency) if config.max_concurrency else None
-        self.durable = False
+        self.durable = self.drains = self.verifies = False
+        self.control = RunControl()
+        self.branch: str | None = None
+        self.skipped = 0
+        self.server_info: ServerInfo | None = None
         self.answers: Mapping[str, Answer] = {}
         self.nesting: Any = None
         self.rejected: set[str] = set()
@@ -137,7 +157,12 @@ class RunScope:
 
 
 class Attempt:
-    """One attempt of a task; see `TaskContext` for what nodes reach and `WriteScope` for what writers do."""
+    """One attempt of a task; see `TaskContext` for what nodes reach and `WriteScope` for what writers do.
+
+    Attributes:
+        caller: The attempt whose node waits for this one; what happens here is a sign of life there too.
+        drained: Why a run inside of it stopped at a barrier; None if none did.
+    """
 
     __slots__ = (
         "_config",
@@ -147,12 +172,14 @@ class Attempt:
         "caller",
         "calls",
         "closed",
+        "drained",
         "first_time",
         "flow",
         "holds_slot",
         "in_body",
         "in_thread",
         "inner",
+        "last_sign",
         "lent",
         "number",
         "questions",
@@ -170,7 +197,9 @@ class Attempt:
         self.asked = 0
         # The attempt in which this one runs: of the node that called this graph, or of the caller of a task.
         self.caller = current_task.get(None)
+        self.last_sign = 0.0
         self.closed = False
+        self.drained: str | None = None
         self.holds_slot = self.in_thread = self.in_body = False
         # How many of its own tasks run in the place of the body, which holds no slot meanwhile.
         self.lent = 0
@@ -204,6 +233,15 @@ class Attempt:
             self._runtime = self._make_runtime()
         return self._runtime
 
+    @property
+    def idempotency_key(self) -> str:
+        """See `Runtime`."""
+        run = self.run
+        if run.branch is None:
+            run.branch = new_checkpoint_id()
+        place = (run.branch, run.step - run.skipped, self.task.node.identity, *self.task.stable_path)
+        return xxh3_128_hexdigest("\0".join(map(str, place)).encode())
+
     def provide(self, name: str) -> Any:
         if name == "config":
             return self.config
@@ -211,6 +249,8 @@ class Attempt:
             return self.runtime
         if name == "writer":
             return self._stream
+        if name == "error":
+            return self.task.failure
         return getattr(self.runtime, name)
 
     def read(self, channels: Sequence[str]) -> dict[str, Any]:
@@ -259,13 +299,26 @@ class Attempt:
                 attempt.task.cache_use.is_private = True
             attempt = attempt.caller
 
+    def sign_of_life(self) -> None:
+        """Something has happened in the node: an idle timeout that takes any sign begins anew, here and above."""
+        attempt: Any = self
+        while isinstance(attempt, Attempt):
+            policy = attempt.task.timeout
+            if policy is not None and policy.refresh_on == "auto":
+                attempt.last_sign = self.run.loop.time()
+            attempt = attempt.caller
+
     def _stream(self, value: Any) -> None:
+        self.sign_of_life()
         emit = self.run.emit
         if emit is not None and not self.closed:
             emit(self, value)
 
     def _heartbeat(self) -> None:
-        """A sign of life; without an idle timeout nobody waits for it."""
+        attempt: Any = self
+        while isinstance(attempt, Attempt):
+            attempt.last_sign = self.run.loop.time()
+            attempt = attempt.caller
 
     def _make_config(self) -> dict[str, Any]:
         config = self.run.config
@@ -309,6 +362,9 @@ class Attempt:
                 node_first_attempt_time=self.first_time,
             ),
             heartbeat=self._heartbeat,
+            server_info=run.server_info,
+            control=run.control,
+            idempotency_key=self.idempotency_key,
         )
 
 

@@ -54,6 +54,7 @@ class Node:
         action: None for a node that only writes (the start).
         writers: Called in order with the result.
         timeout: Per attempt.
+        error_handler: Runs when this one has failed and its retries are spent; it has neither triggers nor edges.
         hidden: Shows in no stream.
         identity: The name that its tasks' ids hash; the first one a renamed node had.
         subgraph: The compiled graph that is its action, or that its action calls; None if there is none.
@@ -68,6 +69,7 @@ class Node:
     retry: tuple[RetryPolicy, ...] = ()
     timeout: TimeoutPolicy | None = None
     cache: CachePolicy | None = None
+    error_handler: Node | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
     hidden: bool = False

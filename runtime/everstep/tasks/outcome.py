@@ -37,13 +37,20 @@ class BubbledUp:
 
 
 @dataclass(frozen=True, slots=True)
+class Drained:
+    """A run inside the task stopped because it was asked to: the task is neither finished nor failed."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """The attempt failed with the node's own exception."""
 
     error: BaseException
 
 
-Outcome = Returned | Interrupted | BubbledUp | Failed
+Outcome = Returned | Interrupted | BubbledUp | Drained | Failed
 
 
 def outcome_of(error: BaseException | None, writes: list[Write], questions: Sequence[Interrupt], node: str) -> Outcome:
@@ -61,9 +68,7 @@ def outcome_of(error: BaseException | None, writes: list[Write], questions: Sequ
     if isinstance(error, ParentCommand):
         return BubbledUp(error.commands)
     if isinstance(error, asyncio.CancelledError):
-        failure = NodeCancelledError(
-            f"node {node!r} raised CancelledError itself, though nobody cancelled the run; let it raise another error"
-        )
+        failure = NodeCancelledError(node)
         failure.__cause__ = error
         return Failed(failure)
     return Failed(error)

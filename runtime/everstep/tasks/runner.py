@@ -1,8 +1,8 @@
 """Runs the tasks of one superstep: alone in place, several at once, each with its retries.
 
-Every task ends in an outcome, given to `on_outcome` as it comes. The first failure cancels the siblings
-that still run and is then raised by the caller; nothing is left running when `run_tasks` returns, however
-it returns.
+Every task ends in an outcome, given to `on_outcome` as it comes; it may name a task that goes on in the place of
+one that has failed. A failure that nothing takes over cancels the siblings that still run, unless the run lets them
+finish. Nothing is left running when `run_tasks` returns, however it returns.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from everstep.errors import error_text
 from everstep.policies import RetryPolicy
@@ -23,16 +23,19 @@ from everstep.tasks.task import Task
 
 logger = logging.getLogger("everstep")
 
-OnOutcome = Callable[[Task, Outcome], None]
+# Returns the task that takes over, to be awaited, or None.
+OnOutcome = Callable[[Task, Outcome], Awaitable[Task] | None]
 
 
 async def run_tasks(run: RunScope, tasks: Sequence[Task], on_outcome: OnOutcome) -> None:
     """Run the tasks until each has an outcome, or one has failed and the others are cancelled."""
-    if len(tasks) == 1:
-        # In place: no asyncio task, no queue. The same coroutine as below.
-        on_outcome(tasks[0], await run_task(run, tasks[0]))
+    if len(tasks) > 1:
+        await _Siblings(run, on_outcome).run(tasks)
         return
-    await _Siblings(run, on_outcome).run(tasks)
+    # In place: no asyncio task, no queue. The same coroutine as below.
+    task = tasks[0]
+    while (following := on_outcome(task, await run_task(run, task))) is not None:
+        task = await following
 
 
 async def run_task(run: RunScope, task: Task) -> Outcome:
@@ -109,17 +112,21 @@ class _Siblings:
             raise self.broken
 
     async def _run_one(self, task: Task) -> None:
-        try:
-            outcome = await run_task(self.run_scope, task)
-        except (KeyboardInterrupt, SystemExit) as signal:
-            # Raised in an asyncio task of its own it would stop the whole loop; the run raises it.
-            self.broken = self.broken or signal
-            self._cancel_others()
-            return
-        if self.failed and type(outcome) is Failed:
-            return  # a sibling that failed while it was being cancelled: the first failure is the one to tell
-        self.on_outcome(task, outcome)
-        if type(outcome) is Failed:
+        upcoming: Task | None = task
+        while upcoming is not None:
+            task = upcoming
+            try:
+                outcome = await run_task(self.run_scope, task)
+            except (KeyboardInterrupt, SystemExit) as signal:
+                # Raised in an asyncio task of its own it would stop the whole loop; the run raises it.
+                self.broken = self.broken or signal
+                self._cancel_others()
+                return
+            if self.failed and type(outcome) is Failed:
+                return  # a sibling that failed while it was being cancelled: the first failure is the one to tell
+            following = self.on_outcome(task, outcome)
+            upcoming = None if following is None else await following
+        if type(outcome) is Failed and not self.run_scope.drains:
             self.failed = True
             self._cancel_others()
 

@@ -12,6 +12,7 @@ from typing import Any
 from xxhash import xxh3_128, xxh3_128_hexdigest
 
 from everstep.constants import NS_END, NS_SEP
+from everstep.errors import NodeError
 from everstep.policies import TimeoutPolicy
 from everstep.tasks.node import Node, Write
 from everstep.types import MISSING, Command, Interrupt
@@ -91,6 +92,8 @@ class Task:
         above: For a `@task` call, the numbers of the attempts that it belongs to, the outermost first.
         is_repeated: A `@task` call that an earlier attempt of its caller may have begun.
         error: What the last attempt failed with.
+        handler: The task that handles the failure; the failed task counts as finished then.
+        source: The failed task that this one handles; None for all but handlers.
         stored: The task's writes are already in the storage.
         attempt: Number of the attempt under way, or of the last one, from 1.
         cache_use: Set while the task runs, if its node has a cache policy and the graph a cache.
@@ -98,18 +101,20 @@ class Task:
 
     __slots__ = (
         "_id",
-        "_ids",
         "answers",
         "attempt",
         "cache_use",
         "commands",
         "error",
         "finished",
+        "handler",
+        "ids",
         "input",
         "name",
         "node",
         "path",
         "questions",
+        "source",
         "stored",
         "suspended",
         "timeout",
@@ -122,7 +127,7 @@ class Task:
     is_repeated: bool = False
 
     def __init__(self, ids: TaskIds, node: Node, path: Path, triggers: tuple[str, ...], value: Any) -> None:
-        self._ids = ids
+        self.ids = ids
         self._id: str | None = None
         self.name = node.name
         self.node = node
@@ -140,13 +145,27 @@ class Task:
         self.questions: list[Interrupt] = []
         self.error: BaseException | None = None
         self.cache_use: CacheUse | None = None
+        self.handler: Task | None = None
+        self.source: Task | None = None
+
+    @property
+    def failure(self) -> NodeError | None:
+        """What an error handler is told."""
+        source = self.source
+        return None if source is None or source.error is None else NodeError(source.name, source.error)
+
+    @property
+    def stable_path(self) -> Path:
+        """The path with the first name that a renamed node had."""
+        if self.source is not None:
+            return (*self.source.stable_path, self.path[-1])
+        return (self.path[0], self.node.identity) if self.path[1] == self.name else self.path
 
     @property
     def id(self) -> str:
         """The task's id; hashed when first asked for, which a run without saver and listeners never does."""
         if self._id is None:
-            path = (self.path[0], self.node.identity) if self.path[1] == self.name else self.path
-            self._id = self._ids.id_of(self.node.identity, path)
+            self._id = self.ids.id_of(self.node.identity, self.stable_path)
         return self._id
 
     @property
@@ -173,7 +192,7 @@ class Task:
     def ns(self) -> str:
         """The checkpoint namespace of this task, that of a subgraph it may run."""
         own = f"{self.node.identity}{NS_END}{self.id}"
-        parent = self._ids.checkpoint_ns
+        parent = self.ids.checkpoint_ns
         return f"{parent}{NS_SEP}{own}" if parent else own
 
     @property
