@@ -13,10 +13,10 @@ import signal
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
-from everstep.constants import RETURN, START
-from everstep.context import interrupt
+from everstep.constants import RETURN, SCHEDULED, START
+from everstep.context import Runtime, interrupt
 from everstep.graph.builder import StateGraph
 from everstep.graph.compiled import CompiledStateGraph
 from everstep.graph.functional import task
@@ -138,6 +138,21 @@ class Life:
         """A node whose work is two journalled tasks."""
         return {"entries": [await self.act("t1"), await self.act("t2")]}
 
+    async def pay(self, state: Entries, runtime: Runtime[Any]) -> dict[str, Any]:
+        """A node that tells the ledger its idempotency key."""
+        self.ledger.add(f"key {runtime.idempotency_key}")
+        self.work("pay")
+        return {"entries": ["paid"]}
+
+    async def bad(self, state: Entries) -> None:
+        self.work("bad")
+        raise ValueError("bad")
+
+    async def mend(self, state: Entries) -> Command[Literal["s3"]]:
+        """The error handler of `bad`."""
+        self.work("mend")
+        return Command(update={"entries": ["mended"]}, goto="s3")
+
     async def ask(self, state: Entries) -> dict[str, Any]:
         answer = interrupt("what?")
         self.work("ask")
@@ -152,6 +167,10 @@ class Life:
             builder.add_node(self.ask).add_edge("s1", "ask").add_edge("ask", "s3")
         elif self.plan.graph == "tasks":
             builder.add_node(self.tasks).add_edge("s1", "tasks").add_edge("tasks", "s3")
+        elif self.plan.graph == "paying":
+            builder.add_node(self.pay).add_edge("s1", "pay").add_edge("pay", "s3")
+        elif self.plan.graph == "handled":
+            builder.add_node(self.bad, error_handler=self.mend).add_edge("s1", "bad")
         else:
             builder.add_node(self.quick).add_node(self.slow).add_edge("s1", "quick").add_edge("s1", "slow")
             builder.add_edge(["quick", "slow"], "s3")
@@ -165,9 +184,7 @@ class MortalSaver(SQLSaver):
 
     def prepare(self, commit: Commit) -> Any:
         results = [*commit.writes, *(writes for new in commit.checkpoints for writes in new.results)]
-        done = [
-            writes for writes in results if any(not key.startswith("__") or key == RETURN for key, _ in writes.writes)
-        ]
+        done = [writes for writes in results if any(is_result(*write) for write in writes.writes)]
         names = [writes.writes[0][1] if writes.writes[0][0] == RETURN else writes.node for writes in done]
         return super().prepare(commit), names, bool(commit.checkpoints)
 
@@ -195,6 +212,11 @@ class MortalSaver(SQLSaver):
         while not all(Path(f"{plan.ledger}.{tag}").exists() for tag in plan.meet):  # noqa: ASYNC110 - see below
             await asyncio.sleep(0.001)  # no event reaches from one process to another
         return loaded
+
+
+def is_result(channel: str, value: Any) -> bool:
+    """Does such a write mean that its task does not run again? (Of a `@task` call, SCHEDULED is a record.)"""
+    return channel == RETURN or (channel == SCHEDULED and isinstance(value, str)) or not channel.startswith("__")
 
 
 async def live(plan: Plan, use: Callable[[CompiledStateGraph], Awaitable[Any]]) -> Any:

@@ -19,12 +19,14 @@ from tests.recovery.killable import Ledger, Life, Plan
 
 # The commits of a run: its claim, the input made into state, then one a step; the diamond stores one result by itself.
 # A task is stored when it has returned.
-COMMITS = {"chain": 5, "diamond": 6, "asking": 4, "tasks": 7}
+COMMITS = {"chain": 5, "diamond": 6, "asking": 4, "tasks": 7, "handled": 6}
 ENDS = {
     "chain": ["s1", "s2", "s3"],
     "diamond": ["s1", "quick", "slow", "s3"],
     "asking": ["s1", "answer", "s3"],
     "tasks": ["s1", "t1", "t2", "s3"],
+    "handled": ["s1", "mended", "s3"],
+    "paying": ["s1", "paid", "s3"],
 }
 
 
@@ -82,7 +84,7 @@ async def kill_and_finish(children: Raise, deed: str, plans: list[Plan]) -> None
 
 
 @pytest.mark.parametrize("durability", ["sync", "async"])
-@pytest.mark.parametrize("graph", ["chain", "diamond", "asking", "tasks"])
+@pytest.mark.parametrize("graph", ["chain", "diamond", "asking", "tasks", "handled"])
 async def test_a_run_killed_at_any_commit_is_found_and_finished(
     graph: str, durability: str, saver_url: str, tmp_path: Path, children: Raise
 ) -> None:
@@ -148,6 +150,36 @@ async def test_in_sync_durability_only_the_task_under_way_runs_twice(
         "in t2": ["t2"],
         "before 7": ["s3"],
     }
+
+
+@pytest.mark.parametrize("durability", ["sync", "async"])
+async def test_a_process_killed_after_a_failure_goes_on_with_the_handler(
+    durability: str, saver_url: str, tmp_path: Path, children: Raise
+) -> None:
+    plan = Plan(saver_url, "", graph="handled", durability=durability)
+    plans = plans_for(plan, ["before 4", "after 4", "in mend", "before 5", "after 5"], tmp_path)
+    await kill_and_finish(children, "start", plans)
+    runs = {
+        plan.point: [Ledger(Path(plan.ledger)).lines().count(f"ran {node}") for node in ("bad", "mend")]
+        for plan in plans
+    }
+    assert runs == {"before 4": [2, 1], "after 4": [1, 1], "in mend": [1, 2], "before 5": [1, 2], "after 5": [1, 1]}
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+async def test_an_idempotency_key_is_the_same_in_the_process_that_goes_on(
+    durability: str, saver_url: str, tmp_path: Path, children: Raise
+) -> None:
+    plan = Plan(saver_url, "", graph="paying", durability=durability)
+    points = ["in s1", "in pay", "in s3", "before 2" if durability == "exit" else "before 4"]
+    plans = plans_for(plan, points, tmp_path)
+    await kill_and_finish(children, "start", plans)
+    keys = {
+        plan.point: [line for line in Ledger(Path(plan.ledger)).lines() if line.startswith("key")] for plan in plans
+    }
+    assert {point: len(set(found)) for point, found in keys.items()} == dict.fromkeys(points, 1)
+    assert len(keys["in pay"]) == 2
+    assert len({found[0] for found in keys.values()}) == len(points)
 
 
 async def test_in_exit_durability_a_killed_run_starts_again_from_its_input(
