@@ -18,8 +18,9 @@ from everstep_savers.checkpoint import Chain, Part, Version
 from everstep_savers.codec import Codec, Encoded
 from everstep_savers.errors import CodecError
 
-# So many parts of one size are written as one of the next size. Measured on SQLite with 400 steps that add 1 KB, and 1000
-# that add 200 bytes: 16 takes 11 and 20 % more bytes; 64 takes 0 and 2 % less, and reads 68 and 77 rows, not 42 and 61.
+# So many parts of one size are written as one of the next size. Measured on SQLite with 400 steps that add 1 KB, and
+# 1000 that add 200 bytes: 16 takes 11 and 20 % more bytes; 64 takes 0 and 2 % less, and reads 68 and 77 rows, not 42
+# and 61.
 RADIX = 32
 
 

@@ -1,4 +1,4 @@
-"""Faults inside of `@task` calls: signs of life, idempotency keys, draining, error handlers of nodes that call tasks."""
+"""Faults inside of `@task` calls: signs of life, idempotency keys, draining, handlers of nodes that call tasks."""
 
 from __future__ import annotations
 
@@ -127,6 +127,7 @@ async def test_a_subgraph_in_a_call_that_is_drained_drains_the_run(
 
     async def ask_to_stop(state: Log, runtime: Runtime[Any]) -> None:
         ran.append("inner")
+        assert runtime.control is not None
         runtime.control.request_drain("deploy")
 
     inner = chain(ask_to_stop, says("b"))
