@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import orjson
-import ormsgpack
 
 from everstep_savers.addresses import Address
+from everstep_savers.body import place_of, unpack_body
 from everstep_savers.checkpoint import (
     NO_WRITES,
     Chain,
@@ -28,7 +28,7 @@ from everstep_savers.codec import Codec, Encoded
 from everstep_savers.errors import CodecError
 from everstep_savers.metadata import MetadataRow, decode_metadata
 from everstep_savers.parts import Find, decode_parts, gathered
-from everstep_savers.rows import Body, CheckpointRow, ThreadRow, WriteRow
+from everstep_savers.rows import CheckpointRow, ThreadRow, WriteRow
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -36,18 +36,6 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def moment(micros: int) -> datetime:
     """The point in time, in UTC."""
     return EPOCH + timedelta(microseconds=micros)
-
-
-def unpack_body(row: CheckpointRow) -> Body:
-    """Unpack a checkpoint's body.
-
-    Raises:
-        CodecError: The bytes are not a body; names thread and checkpoint.
-    """
-    try:
-        return Body(*ormsgpack.unpackb(row.body))
-    except (ormsgpack.MsgpackDecodeError, TypeError) as error:
-        raise CodecError(f"the checkpoint's body cannot be read: {error}", place=_place(row)) from error
 
 
 def decode_tuple(
@@ -124,7 +112,7 @@ def decode_value(codec: Codec, find: Find, channel: str, version: str, row: Chec
         parts = gathered(find, channel, version)
         value, lengths = decode_parts(codec, parts)
     except CodecError as error:
-        raise error.within(f"state key {channel!r}", *_place(row)) from error
+        raise error.within(f"state key {channel!r}", *place_of(row)) from error
     if not lengths:
         return value, ()
     return value, tuple(
@@ -175,7 +163,7 @@ def _stored_part(find: Find, channel: str, version: str, row: CheckpointRow) -> 
     stored = find(channel, version)
     if stored is None:
         raise CodecError(
-            f"the value under version {version!r} is missing", place=(f"write to {channel!r}", *_place(row))
+            f"the value under version {version!r} is missing", place=(f"write to {channel!r}", *place_of(row))
         )
     return stored.tag, stored.data
 
@@ -209,9 +197,4 @@ def _decode(codec: Codec, tag: str, data: bytes, what: str, row: CheckpointRow |
     try:
         return codec.decode(tag, data)
     except CodecError as error:
-        raise error.within(what, *_place(row)) from error
-
-
-def _place(row: CheckpointRow | WriteRow) -> tuple[str, ...]:
-    namespace = (f"namespace {row.checkpoint_ns!r}",) if row.checkpoint_ns else ()
-    return (f"checkpoint {row.checkpoint_id!r}", *namespace, f"thread {row.thread_id!r}")
+        raise error.within(what, *place_of(row)) from error

@@ -4,10 +4,8 @@ Encoding copies: values may change afterwards. Everything that can be refused be
 a name, metadata) is refused here, before storage is touched; whether the thread may be written is for the
 saver to find out.
 
-A checkpoint's `body` holds, as one msgpack array, what is read only together with it: format, versions seen,
-updated channels, values of transient channels, results of the tasks that led to it, and its timestamp if
-`created_at` cannot give back the same text. A result that equals what the checkpoint stores of its channel (a last
-value, the items added to a list) is not stored twice.
+A result that equals what the checkpoint stores of its channel (a last value, the items added to a list) is not stored
+twice.
 """
 
 from __future__ import annotations
@@ -23,6 +21,7 @@ import orjson
 import ormsgpack
 
 from everstep_savers.addresses import Address, checked_key
+from everstep_savers.body import Body, pack_body
 from everstep_savers.checkpoint import (
     ERROR,
     INTERRUPT,
@@ -239,7 +238,7 @@ def _pack_body(
     codec: Codec, thread_id: str, new: NewCheckpoint, results: Sequence[TaskResult], ts: str | None
 ) -> bytes:
     checkpoint = new.checkpoint
-    body = (
+    body = Body(
         checkpoint["v"],
         checkpoint["versions_seen"],
         checkpoint.get("updated_channels"),
@@ -248,7 +247,7 @@ def _pack_body(
         ts,
     )
     try:
-        return ormsgpack.packb(body)
+        return pack_body(body, checkpoint["channel_versions"])
     except ormsgpack.MsgpackEncodeError as error:
         raise CodecError(
             f"the record of what each node has seen cannot be kept: {error}", place=(f"thread {thread_id!r}",)

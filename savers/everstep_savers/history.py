@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from everstep_savers.body import unpack_body
 from everstep_savers.checkpoint import NULL_TASK_ID, DeltaChannelHistory, PendingWrite
 from everstep_savers.codec import Codec
-from everstep_savers.decoding import decode_results, decode_value, decode_writes, unpack_body, version_keys
+from everstep_savers.decoding import decode_results, decode_value, decode_writes, version_keys
 from everstep_savers.delta import is_log
 from everstep_savers.parts import Find
 from everstep_savers.rows import CheckpointRow, WriteRow

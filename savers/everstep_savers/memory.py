@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from everstep_savers.addresses import Address, address_of, checked_key
 from everstep_savers.base import AtomicSaver, Config
+from everstep_savers.body import unpack_body
 from everstep_savers.checkpoint import (
     Chain,
     Checkpoint,
@@ -33,7 +34,6 @@ from everstep_savers.decoding import (
     decode_tuple,
     decode_writes,
     metadata_of,
-    unpack_body,
     version_keys,
 )
 from everstep_savers.delta import ValueKey, needed_values

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from everstep_savers.checkpoint import Status, Version
+from everstep_savers.checkpoint import Status
 from everstep_savers.codec import Encoded
 
 
@@ -78,17 +78,6 @@ class ThreadRow(NamedTuple):
 # Task id, and by channel what the task wrote: None is what the checkpoint stores of the channel. A task that wrote
 # nothing has nothing here. Tasks are in the order in which their writes were applied.
 TaskResult = tuple[str, Sequence[tuple[str, Encoded | None]]]
-
-
-class Body(NamedTuple):
-    """A checkpoint's body, unpacked; values still encoded."""
-
-    format: int
-    versions_seen: dict[str, dict[str, Version]]
-    updated_channels: list[str] | None
-    transient: dict[str, Encoded]
-    results: list[TaskResult]
-    ts: str | None
 
 
 @dataclass(frozen=True, slots=True)

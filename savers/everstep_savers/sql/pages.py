@@ -14,9 +14,10 @@ import orjson
 
 from everstep_savers.addresses import address_of
 from everstep_savers.base import Config
+from everstep_savers.body import unpack_body
 from everstep_savers.checkpoint import Chain, CheckpointTuple, PendingWrite
 from everstep_savers.codec import Codec, Encoded
-from everstep_savers.decoding import decode_results, decode_tuple, decode_writes, unpack_body, version_keys
+from everstep_savers.decoding import decode_results, decode_tuple, decode_writes, version_keys
 from everstep_savers.metadata import canonical_json, encode_metadata
 from everstep_savers.parts import Find, StoredValue, gathered, joined
 from everstep_savers.rows import CheckpointRow, ThreadRow, WriteRow

@@ -1,9 +1,9 @@
 """The one schema, for both databases, and for Alembic.
 
 `thread_id` leads every key of what belongs to threads, so that these tables can be sharded by thread. Keys are
-compared byte by byte (collation "C" on Postgres), so that both databases sort as Python does. On SQLite the tables
-have no rowid: their long keys are stored once. Values are bytes made by the codec; JSON columns hold only what the
-savers made themselves. Revisions live in `migrations/versions`; `alembic check` keeps the two equal.
+compared byte by byte (collation "C" on Postgres), so that both databases sort as Python does. On SQLite only `threads`
+goes without rowid: a long row of such a table takes a page of its own. Values are bytes made by the codec; JSON columns
+hold only what the savers made themselves. Revisions live in `migrations/versions`; `alembic check` keeps the two equal.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sqlalchemy import (
 )
 
 # The revision this package reads and writes: the newest in `migrations/versions`.
-SCHEMA_REVISION = "0004"
+SCHEMA_REVISION = "0005"
 VERSION_TABLE = "everstep_alembic_version"
 
 metadata = MetaData()
@@ -81,7 +81,6 @@ checkpoints = Table(
     # JSON rather than JSONB: the text must come back as it was (1.0 as 1.0).
     Column("metadata", JSON, nullable=False),
     PrimaryKeyConstraint("thread_id", "checkpoint_ns", "checkpoint_id", name="checkpoints_pkey"),
-    sqlite_with_rowid=False,
 )
 
 channel_values = Table(
@@ -97,7 +96,6 @@ channel_values = Table(
     # The version that this one continues, if the row holds only what was added to a list since.
     Column("base", Key),
     PrimaryKeyConstraint("thread_id", "checkpoint_ns", "channel", "version", name="channel_values_pkey"),
-    sqlite_with_rowid=False,
 )
 
 checkpoint_writes = Table(
@@ -115,7 +113,6 @@ checkpoint_writes = Table(
     PrimaryKeyConstraint(
         "thread_id", "checkpoint_ns", "checkpoint_id", "task_id", "idx", name="checkpoint_writes_pkey"
     ),
-    sqlite_with_rowid=False,
 )
 
 store_items = Table(
@@ -135,7 +132,6 @@ store_items = Table(
     Column("expires_at", BigInteger),
     PrimaryKeyConstraint("namespace", "key", name="store_items_pkey"),
     Index("store_items_expires_at", "expires_at"),
-    sqlite_with_rowid=False,
 )
 
 store_vectors = Table(
@@ -148,7 +144,6 @@ store_vectors = Table(
     # Postgres: pgvector casts arrays. SQLite: 32-bit floats, little-endian.
     Column("vector", ARRAY(REAL).with_variant(LargeBinary(), "sqlite"), nullable=False),
     PrimaryKeyConstraint("namespace", "key", "place", name="store_vectors_pkey"),
-    sqlite_with_rowid=False,
 )
 
 cache_entries = Table(
@@ -162,7 +157,6 @@ cache_entries = Table(
     Column("expires_at", BigInteger),
     PrimaryKeyConstraint("namespace", "key", name="cache_entries_pkey"),
     Index("cache_entries_expires_at", "expires_at"),
-    sqlite_with_rowid=False,
 )
 
 
