@@ -25,12 +25,13 @@ from everstep_savers.checkpoint import (
 )
 from everstep_savers.codec import Codec, default_codec
 from everstep_savers.history import HistoryWalk
+from everstep_savers.script import ScriptMethods
 
 Config = Mapping[str, Any]
 PreparedT = TypeVar("PreparedT")
 
 
-class BaseCheckpointSaver(ABC):
+class BaseCheckpointSaver(ScriptMethods, ABC):
     """Keeps checkpoints and pending writes by thread, namespace and checkpoint id.
 
     A config is ``{"configurable": {"thread_id": ..., "checkpoint_ns": "", "checkpoint_id": None}}``;

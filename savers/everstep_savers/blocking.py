@@ -79,29 +79,46 @@ async def _contained(call: Callable[[], Awaitable[Any]]) -> tuple[BaseException 
         return signal, None
 
 
-def iterate_blocking(make: Callable[[], AsyncIterator[T]], name: str) -> Iterator[T]:
-    """Iterate over an async iterator; leaving early closes it."""
+def iterate_blocking(make: Callable[[], AsyncIterator[T]], name: str, loop: Loop | None = None) -> Iterator[T]:
+    """Iterate over an async iterator; leaving early closes it. The arguments are those of `run_blocking`."""
     _refuse_in_loop(name)
-    iterator: Any = run_blocking(lambda: _made(make), name)
+    iterator: Any = run_blocking(lambda: _made(make), name, loop)
     ended = object()
 
     async def following() -> Any:
         return await anext(iterator, ended)
 
     try:
-        while (item := run_blocking(following, name)) is not ended:
+        while (item := run_blocking(following, name, loop)) is not ended:
             yield item
     finally:
         if hasattr(iterator, "aclose") and not _is_ending:
-            run_blocking(iterator.aclose, name)
+            run_blocking(iterator.aclose, name, loop)
 
 
-def _refuse_in_loop(name: str) -> None:
+def run_at_once(call: Awaitable[T]) -> T:
+    """Run an async call that never waits, whether or not an event loop is running."""
+    steps = call.__await__()
+    try:
+        next(steps)
+    except StopIteration as ended:
+        result: T = ended.value
+        return result
+    raise RuntimeError("an async call that never waits has waited")
+
+
+def runs_in_loop() -> bool:
+    """Does an event loop run in this thread?"""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return
-    raise RuntimeError(f"{name}() would block the running event loop; use the async a{name}() here")
+        return False
+    return True
+
+
+def _refuse_in_loop(name: str) -> None:
+    if runs_in_loop():
+        raise RuntimeError(f"{name}() would block the running event loop; use the async a{name}() here")
 
 
 def _serving_loop(own: Loop | None) -> Loop | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from everstep_savers.addresses import Address, address_of, checked_key
 from everstep_savers.base import AtomicSaver, Config
@@ -103,6 +103,8 @@ class _Namespace:
 
 class InMemorySaver(AtomicSaver[EncodedCommit]):
     """Keeps checkpoints in memory: for tests, for scripts, and as the reference for other savers."""
+
+    never_waits: ClassVar[bool] = True
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
