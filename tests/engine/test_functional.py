@@ -366,8 +366,8 @@ def test_an_entrypoint_describes_its_input_and_its_result_to_clients() -> None:
     async def flow(amounts: list[int]) -> entrypoint.final[str, int]:
         return entrypoint.final(value="", save=0)
 
-    assert flow.get_input_jsonschema() == {"type": "array", "items": {"type": "integer"}, "title": "flow_input"}
-    assert flow.get_output_jsonschema() == {"type": "string", "title": "flow_output"}
+    assert flow.get_input_jsonschema() == {"type": "array", "items": {"type": "integer"}, "title": "LangGraphInput"}
+    assert flow.get_output_jsonschema() == {"type": "string", "title": "LangGraphOutput"}
 
 
 # Declarations that are refused ----------------------------------------------------------------------------------

@@ -329,7 +329,10 @@ def test_it_describes_its_input_output_and_context_to_clients() -> None:
     assert graph.get_output_jsonschema() == {
         "type": "object",
         "title": "g_output",
-        "properties": {"a": {"type": "integer"}, "b": {"type": "array", "items": {"type": "string"}}},
+        "properties": {
+            "a": {"type": "integer", "title": "A", "default": None},
+            "b": {"type": "array", "items": {"type": "string"}, "title": "B", "default": None},
+        },
     }
     assert graph.get_context_jsonschema() == {
         "type": "object",

@@ -28,7 +28,7 @@ class Topic(BaseChannel[Sequence[Value], Value | list[Value]], Generic[Value]):
 
     @property
     def ValueType(self) -> Any:  # noqa: N802 - the ecosystem's name
-        return types.GenericAlias(list, (self.typ,))
+        return types.GenericAlias(Sequence, (self.typ,))
 
     @property
     def UpdateType(self) -> Any:  # noqa: N802 - the ecosystem's name

@@ -28,6 +28,7 @@ from everstep.graph.spec import (
     UnknownKeys,
     UnsatisfiedJoins,
 )
+from everstep.graph.typed import ContextT, InputT, OutputT, StateT, Typed
 from everstep.graph.validate import GraphWarning, check_ends, check_graph, check_node_name, suspicions
 from everstep.policies import CachePolicy, RetryPolicy, TimeoutPolicy, retry_policies
 from everstep.pregel.blueprint import CompileOptions, OnPending, check_on_error
@@ -39,7 +40,7 @@ Timeout = float | timedelta | TimeoutPolicy | None
 PathMap = Mapping[Any, str] | Sequence[str] | None
 
 
-class StateGraph:
+class StateGraph(Typed[StateT, ContextT, InputT, OutputT]):
     """A graph whose nodes read a shared state and return updates of it.
 
     A schema is a TypedDict, a dataclass or a pydantic model; each of its keys becomes a channel:
@@ -51,6 +52,9 @@ class StateGraph:
         context_schema: Type of the `context` that a run is given.
         input_schema: The keys a run takes; all of the state by default.
         output_schema: The keys a run returns; all of the state by default.
+
+    Raises:
+        GraphBuildError: There is no schema, or it says something that cannot be.
     """
 
     def __init__(
@@ -61,6 +65,10 @@ class StateGraph:
         input_schema: Any = None,
         output_schema: Any = None,
     ) -> None:
+        if state_schema is None:
+            raise GraphBuildError(
+                "a graph needs a state: StateGraph(State), with a TypedDict, dataclass or pydantic model"
+            )
         self._schemas: list[Schema] = []
         self.state_schema = state_schema
         self.context_schema = context_schema
@@ -248,7 +256,7 @@ class StateGraph:
         aliases: Mapping[str, str] | None = None,
         on_pending: OnPending = "supersede",
         on_error: OnError | None = None,
-    ) -> CompiledStateGraph:
+    ) -> CompiledStateGraph[StateT, ContextT, InputT, OutputT]:
         """Check the whole graph and make it ready to run.
 
         Args:
@@ -277,7 +285,7 @@ class StateGraph:
         """
         spec = replace(self.spec(unknown_keys), unsatisfied_joins=unsatisfied_joins, aliases=dict(aliases or {}))
         options = CompileOptions(checkpointer, store, cache, _stops(interrupt_before), _stops(interrupt_after), debug)
-        options = replace(options, on_pending=on_pending, on_error=check_on_error(on_error))
+        options = replace(options, on_pending=on_pending, on_error=check_on_error(on_error), name=name)
         stops = {"interrupt_before": options.interrupt_before, "interrupt_after": options.interrupt_after}
         check_graph(spec, {option: names for option, names in stops.items() if names != "*"})
         for suspicion in suspicions(spec):

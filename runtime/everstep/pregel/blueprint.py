@@ -122,6 +122,7 @@ class CompileOptions:
         debug: Print what happens to the terminal, and check that nodes do not change what they share.
         on_pending: What new input does to an open question: supersede it, or be rejected.
         on_error: What becomes of the nodes beside one that fails.
+        name: The graph's name as the user gave it, if so.
     """
 
     checkpointer: Any = None
@@ -132,6 +133,7 @@ class CompileOptions:
     debug: bool = False
     on_pending: OnPending = "supersede"
     on_error: OnError | None = None
+    name: str | None = None
 
 
 def check_on_error(value: OnError | None) -> OnError | None:

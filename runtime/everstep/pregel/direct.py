@@ -50,7 +50,7 @@ class Declaration:
     cache_policy: CachePolicy | None = None
     context_schema: Any = None
     debug: bool = False
-    name: str = "graph"
+    name: str | None = None
 
     def blueprint(self) -> Blueprint:
         """Make the blueprint.
@@ -62,7 +62,7 @@ class Declaration:
         managed = {key: _manager(one) for key, one in self.channels.items() if not isinstance(one, BaseChannel)}
         inputs, outputs = _names(self.input_channels), _names(self.output_channels)
         blueprint = Blueprint(
-            name=self.name,
+            name=self.name or "graph",
             nodes={name: self._node(name, node) for name, node in self.nodes.items()},
             channels=channels,
             input_channels=inputs,
@@ -86,7 +86,7 @@ class Declaration:
         for name in (*(() if before == "*" else before), *(() if after == "*" else after)):
             if name not in self.nodes:
                 raise GraphBuildError(f"breakpoint at {name!r}, which is not a node.{did_you_mean(name, self.nodes)}")
-        return CompileOptions(self.checkpointer, self.store, self.cache, before, after, self.debug)
+        return CompileOptions(self.checkpointer, self.store, self.cache, before, after, self.debug, name=self.name)
 
     def _node(self, name: str, node: Node | NodeBuilder) -> Node:
         built = node.build() if isinstance(node, NodeBuilder) else node

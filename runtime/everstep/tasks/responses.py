@@ -56,10 +56,14 @@ def _adapter(schema: Any) -> Any:
         from pydantic import TypeAdapter
     except ImportError as error:
         raise ImportError("a type as response_schema needs pydantic: pip install 'everstep[schemas]'") from error
-    if is_typeddict(schema) and sys.version_info < (3, 12):
-        # pydantic takes only the TypedDict of typing_extensions, which it depends on, before Python 3.12.
-        from typing_extensions import TypedDict
+    return TypeAdapter(pydantic_type(schema))
 
-        make: Any = TypedDict
-        return TypeAdapter(make(schema.__name__, get_type_hints(schema, include_extras=True), total=schema.__total__))
-    return TypeAdapter(schema)
+
+def pydantic_type(schema: Any) -> Any:
+    """The type as pydantic takes it: before Python 3.12, it knows only the TypedDict of typing_extensions."""
+    if not is_typeddict(schema) or sys.version_info >= (3, 12):
+        return schema
+    from typing_extensions import TypedDict
+
+    make: Any = TypedDict
+    return make(schema.__name__, get_type_hints(schema, include_extras=True), total=schema.__total__)
