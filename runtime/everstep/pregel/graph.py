@@ -19,7 +19,7 @@ from everstep.pregel.direct import declared_graph
 from everstep.pregel.edit import update_state
 from everstep.pregel.loop import execute
 from everstep.pregel.many import RunsMany
-from everstep.pregel.options import CallOptions, call_options, checked_deadline, checked_durability
+from everstep.pregel.options import CallOptions, call_options, checked_deadline, checked_durability, context_of
 from everstep.pregel.request import NodeNames, RunRequest
 from everstep.pregel.state import get_history, get_state
 from everstep.pregel.streaming import reading
@@ -141,9 +141,10 @@ class Pregel(RunsMany, Described):
         if stream_mode != "values":
             reader: Any = {"version": version, "print_mode": print_mode, "subgraphs": subgraphs}
             return [item async for item in self.astream(input, config, stream_mode=stream_mode, **reader, **options)]
-        view = view_of((), print_mode or self._debug_modes, version, subgraphs=subgraphs)
+        call = self._call_options(options)
+        view = view_of((), print_mode or _debug_modes(call), version, subgraphs=subgraphs)
         outlet = Outlet(view.read, subgraphs=subgraphs) if view.printed else None
-        request = self._request(input, config, call_options(options), view, outlet)
+        request = self._request(input, config, call, view, outlet)
         if outlet is None:
             return await self._run(request)
         async with reading(self._run(request), outlet, view, request.parent) as read:
@@ -178,9 +179,10 @@ class Pregel(RunsMany, Described):
                 tuple with a level ``node:task_id`` for each graph the event comes from below the root.
             options: See `CallOptions`.
         """
-        view = view_of(stream_mode or self.stream_mode, print_mode or self._debug_modes, version, subgraphs=subgraphs)
+        call = self._call_options(options)
+        view = view_of(stream_mode or self.stream_mode, print_mode or _debug_modes(call), version, subgraphs=subgraphs)
         outlet = Outlet(view.read, subgraphs=subgraphs)
-        request = self._request(input, config, call_options(options), view, outlet)
+        request = self._request(input, config, call, view, outlet)
         async with reading(self._run(request), outlet, view, request.parent) as read:
             while (event := await read.next()) is not None:
                 yield view.item(event)
@@ -322,9 +324,9 @@ class Pregel(RunsMany, Described):
         replay = {**parents, config.checkpoint_ns: found.saved.checkpoint["id"]}
         return replace(request, config=replace(config, checkpoint_ns="", checkpoint_id=root), replay=replay)
 
-    @property
-    def _debug_modes(self) -> Modes:
-        return ("updates", "values") if self.options.debug else ()
+    def _call_options(self, options: dict[str, Any]) -> CallOptions:
+        call = call_options(options)
+        return replace(call, debug=self.options.debug) if call.debug is None else call
 
     def _request(
         self,
@@ -350,7 +352,7 @@ class Pregel(RunsMany, Described):
             output_model=graph.output_model if options.output_keys is None else None,
             version=view.version,
             durability=checked_durability(options.durability),
-            context=options.context,
+            context=context_of(graph.context_schema, options.context),
             store=compiled.store,
             cache=compiled.cache,
             interrupt_before=before,
@@ -362,7 +364,7 @@ class Pregel(RunsMany, Described):
             step_timeout=self.step_timeout,
             control=options.control,
             server_info=options.server_info,
-            debug=compiled.debug,
+            debug=bool(options.debug),
         )
         attempt = calling_attempt(parsed)
         if attempt is None or (self._saver is not None and not attempt.run.durable):
@@ -395,14 +397,16 @@ class Pregel(RunsMany, Described):
         A subgraph that is not known can be read as far as it has the keys of the graph that calls it.
         """
         found = self.blueprint
-        for name in node_names(config.checkpoint_ns):
+        names = node_names(config.checkpoint_ns)
+        for depth, name in enumerate(names, 1):
             node = found.node_at(name)
             if node is None or node.subgraph is None:
                 if is_read:
                     return found
                 raise ConfigError(
-                    f"Subgraph {name} not found: checkpoint_ns {config.checkpoint_ns!r} leads to it, and graph "
-                    f"{found.name!r} does not know that its nodes run it; add it as a node, or name it in a node's code"
+                    f"Subgraph {'|'.join(names[:depth])} not found: checkpoint_ns {config.checkpoint_ns!r} leads to it "
+                    f"and graph {found.name!r} does not know that its nodes run it; add it as a node, or name it in a "
+                    f"node's code"
                 )
             found = node.subgraph.blueprint
         return found
@@ -412,6 +416,10 @@ class Pregel(RunsMany, Described):
         if parsed.thread_id is None:
             raise ConfigError('which thread? Pass {"configurable": {"thread_id": "..."}} as the config')
         return parsed
+
+
+def _debug_modes(call: CallOptions) -> Modes:
+    return ("updates", "values") if call.debug else ()
 
 
 def _persistence(checkpointer: Any) -> Persistence:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from datetime import timedelta
 from typing import Any, get_args
 
@@ -20,6 +20,8 @@ class CallOptions:
     """The options of one call, besides input and config.
 
     Attributes:
+        context: What nodes find as `runtime.context`; a dict becomes an instance of the graph's `context_schema`.
+        debug: As at compile time: print what happens, and check that nodes do not change what they share.
         on_error: "drain" lets the nodes beside one that fails finish, and raises several failures as a group.
         deadline: Seconds the whole run may take, as a number or a timedelta; then it ends with
             `DeadlineExceededError`, and its thread can be continued.
@@ -37,6 +39,7 @@ class CallOptions:
     deadline: float | timedelta | None = None
     control: RunControl | None = None
     server_info: ServerInfo | None = None
+    debug: bool | None = None
 
 
 def call_options(options: dict[str, Any]) -> CallOptions:
@@ -49,6 +52,17 @@ def call_options(options: dict[str, Any]) -> CallOptions:
         if key not in CallOptions.__slots__:
             raise TypeError(f"unknown option {key!r} of a call.{did_you_mean(key, CallOptions.__slots__)}")
     return CallOptions(**options)
+
+
+def context_of(schema: Any, given: Any) -> Any:
+    """A run's context: an instance of its schema, if that is a dataclass or a model and a dict was given.
+
+    Raises:
+        TypeError: The dict does not fit the dataclass.
+        ValueError: The dict does not fit the model.
+    """
+    is_class = isinstance(schema, type) and (is_dataclass(schema) or hasattr(schema, "model_validate"))
+    return schema(**given) if is_class and type(given) is dict else given
 
 
 def checked_durability(value: Durability | None) -> Durability:
