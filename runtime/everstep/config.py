@@ -80,6 +80,7 @@ def parse_config(config: Mapping[str, Any] | None, base: Mapping[str, Any] | Non
     merged = merge_configs(base, config)
     _check_keys(merged)
     configurable = dict(merged.get("configurable") or {})
+    configurable.pop("checkpoint_map", None)  # of a snapshot's config; the checkpoint itself names its parents
     run_id = merged.get("run_id")
     return RunConfig(
         thread_id=_text(configurable.pop("thread_id", None), "thread_id"),

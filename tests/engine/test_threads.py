@@ -265,8 +265,10 @@ async def test_several_updates_have_a_checkpoint_each(saver: Any) -> None:
     found = await history(graph, thread())
     assert [(s.values["log"], s.next) for s in found] == [(["in", 1, 2], ()), (["in", 1], ("b",)), (["in"], ("a",))]
     assert found[0].config == config
-    with pytest.raises(ConfigError, match="No updates provided: pass at least one StateUpdate"):
+    with pytest.raises(ConfigError, match="No supersteps provided: pass at least one list of StateUpdates"):
         await graph.abulk_update_state(thread(), [])
+    with pytest.raises(ConfigError, match="No updates provided: pass at least one StateUpdate for each superstep"):
+        await graph.abulk_update_state(thread(), [[StateUpdate(None)], []])
 
 
 async def test_an_update_in_the_name_of_the_asking_node_answers_in_its_place(saver: Any) -> None:

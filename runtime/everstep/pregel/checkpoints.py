@@ -103,6 +103,19 @@ def point_of(saved: CheckpointTuple) -> Point:
     return Point(saved.checkpoint["id"], parent, saved.metadata, saved.pending_writes or ())
 
 
+def with_map(config: dict[str, Any], metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The config of a subgraph's checkpoint, with the checkpoints it belongs to by namespace, for readers.
+
+    It is taken and not looked at where such a config is passed to a graph: the checkpoint itself names its parents.
+    """
+    configurable = config["configurable"]
+    ns, checkpoint_id = configurable.get("checkpoint_ns", ""), configurable.get("checkpoint_id")
+    if not ns or checkpoint_id is None:
+        return config
+    parents = (metadata or {}).get("parents", {})
+    return {**config, "configurable": {**configurable, "checkpoint_map": {**parents, ns: checkpoint_id}}}
+
+
 def origin_of(checkpoint_id: str, metadata: Mapping[str, Any]) -> str:
     """The id that task ids planned from this checkpoint hash."""
     origin = metadata.get("origin")

@@ -59,10 +59,12 @@ async def update_state(
 
     Raises:
         InvalidUpdateError: The values do not fit, or it is not clear as which node they come.
-        ConfigError: A superstep has no updates.
+        ConfigError: There are no supersteps, or one without updates.
         ThreadConflict: A run moved the thread meanwhile.
     """
-    if not supersteps or not all(supersteps):
+    if not supersteps:
+        raise ConfigError("No supersteps provided: pass at least one list of StateUpdates")
+    if not all(supersteps):
         raise ConfigError("No updates provided: pass at least one StateUpdate for each superstep")
     loaded = await saver.aload(config.saved(config.checkpoint_id))
     if loaded.saved is not None:

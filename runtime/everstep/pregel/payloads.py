@@ -11,7 +11,7 @@ from everstep.channels.snapshot import input_copy
 from everstep.config import RunConfig
 from everstep.constants import ERROR, INTERRUPT, PULL, PUSH
 from everstep.pregel.blueprint import Names
-from everstep.pregel.checkpoints import Point
+from everstep.pregel.checkpoints import Point, with_map
 from everstep.pregel.io import result_of
 from everstep.pregel.subgraphs import subgraph_config
 from everstep.tasks.task import Task
@@ -71,8 +71,8 @@ def _fields(question: Interrupt) -> dict[str, Any]:
 def checkpoint(point: Point, config: RunConfig, values: Any, tasks: Sequence[Task], names: Names) -> CheckpointPayload:
     """A checkpoint was taken, or a run begins at one; `tasks` follow it."""
     return CheckpointPayload(
-        config=_named(config, point.id),
-        parent_config=None if point.parent_id is None else _named(config, point.parent_id),
+        config=_named(config, point.id, point),
+        parent_config=None if point.parent_id is None else _named(config, point.parent_id, point),
         values=values,
         metadata=dict(point.metadata),
         next=[task.name for task in tasks],
@@ -80,10 +80,10 @@ def checkpoint(point: Point, config: RunConfig, values: Any, tasks: Sequence[Tas
     )
 
 
-def _named(config: RunConfig, checkpoint_id: str) -> dict[str, Any]:
+def _named(config: RunConfig, checkpoint_id: str, point: Point) -> dict[str, Any]:
     found = config.saved(checkpoint_id)
     found["configurable"] = {**config.configurable, **found["configurable"]}
-    return found
+    return with_map(found, point.metadata)
 
 
 def _following(task: Task, point: Point, config: RunConfig, names: Names) -> CheckpointTask:

@@ -9,9 +9,9 @@ from typing import Any
 
 from everstep.channels.snapshot import Channels
 from everstep.config import RunConfig
-from everstep.constants import ERROR, INTERRUPT, PULL
+from everstep.constants import ERROR, INTERRUPT, PULL, PUSH
 from everstep.pregel.blueprint import Blueprint
-from everstep.pregel.checkpoints import origin_of
+from everstep.pregel.checkpoints import origin_of, with_map
 from everstep.pregel.entry import apply_run_writes, restore_tasks
 from everstep.pregel.io import output_of, result_of
 from everstep.pregel.plan import At, plan
@@ -49,17 +49,19 @@ def snapshot(
     channels, tasks = restore(graph, saved)
     pending = saved.pending_writes or ()
     missing = missing_nodes(graph, saved)
-    shown = tuple(_shown(graph, config, task, pending, states or {}) for task in tasks)
+    # What a finished task asked belongs to history.
+    asked = {} if applies_results else {task_id: value for task_id, key, value in pending if key == INTERRUPT}
+    shown = tuple(_shown(graph, config, task, pending, asked, states or {}) for task in tasks)
     if applies_results and (finished := [task for task in tasks if task.finished]):
         with contextlib.suppress(Exception):  # results that a reducer refuses, or that clash, show with their tasks
             apply_writes(graph, channels, finished)
     return StateSnapshot(
         values=output_of(channels, graph.stream_channels),
         next=(*(task.name for task in tasks if _is_next(task, applies_results)), *missing),
-        config=saved.config,
+        config=with_map(saved.config, saved.metadata),
         metadata=dict(saved.metadata),
         created_at=saved.checkpoint["ts"],
-        parent_config=saved.parent_config,
+        parent_config=with_map(saved.parent_config, saved.metadata) if saved.parent_config else None,
         tasks=(*shown, *(PregelTask("", name, (PULL, name)) for name in missing)),
         interrupts=tuple(question for task in tasks for question in task.questions),
     )
@@ -78,22 +80,31 @@ def restore(graph: Blueprint, saved: CheckpointTuple) -> tuple[Channels, list[Ta
 
 
 def _shown(
-    graph: Blueprint, config: RunConfig, task: Task, pending: Sequence[PendingWrite], states: Mapping[str, Any]
+    graph: Blueprint,
+    config: RunConfig,
+    task: Task,
+    pending: Sequence[PendingWrite],
+    asked: Mapping[str, Sequence[Interrupt]],
+    states: Mapping[str, Any],
 ) -> PregelTask:
     failed = [repr(value) for task_id, key, value in pending if task_id == task.id and key == ERROR]
-    asked = next((value for task_id, key, value in pending if task_id == task.id and key == INTERRUPT), ())
     result: Any = None
     if task.finished and task.handler is None:
         names = graph.stream_channels
         result = result_of(task, names)
         if isinstance(names, str):  # a graph of one value shows it as it is
             result = result.get(names)
-    questions: tuple[Interrupt, ...] = tuple(asked) if task.finished else tuple(task.questions)
+    questions = tuple(asked.get(task.id, ()) if task.finished else task.questions)
     state = states.get(task.id)
     if state is None:
         state = subgraph_config(config, task)
     error = failed[-1] if failed and (task.handler is not None or not task.finished) else None
-    return PregelTask(task.id, task.name, task.path, error, questions, state, result)
+    return PregelTask(task.id, task.name, _path_of(task), error, questions, state, result)
+
+
+def _path_of(task: Task) -> tuple[Any, ...]:
+    """The path of a task; that of a `Send` says, as readers know it, that it is no call of a node's code."""
+    return (*task.path, False) if task.path[0] == PUSH else task.path
 
 
 def _is_next(task: Task, applies_results: bool) -> bool:
