@@ -48,6 +48,15 @@ async def test_a_star_stops_at_every_node(saver: Any) -> None:
     assert await stops(graph, None, saver) == (["a", "b"], (), "done")
 
 
+async def test_an_update_counts_as_a_stop(saver: Any) -> None:
+    graph = chain(says("a"), says("b"), says("c"), saver=saver, interrupt_before=["b", "c"])
+    await graph.ainvoke({"log": []}, thread())
+    await graph.aupdate_state(thread(), {"log": ["x"]})
+    assert await stops(graph, None, saver) == (["a", "x", "b"], ("c",), "interrupted")
+    await graph.aupdate_state(thread(), {"log": ["y"]}, as_node="a")
+    assert await stops(graph, None, saver) == (["a", "x", "b", "y", "b"], ("c",), "interrupted")
+
+
 async def test_any_answer_goes_on_from_a_breakpoint(saver: Any) -> None:
     graph = chain(says("a"), says("b"), saver=saver, interrupt_before=["b"])
     await graph.ainvoke({"log": []}, thread())
