@@ -11,6 +11,7 @@ import pytest
 from everstep import START, Command, StateGraph, interrupt
 from everstep.errors import ConfigError, InvalidUpdateError
 from everstep_savers.base import AtomicSaver
+from tests.engine.graphs import AT_ONCE
 
 Saver = AtomicSaver[Any]
 CONFIG = {"configurable": {"thread_id": "t"}}
@@ -190,6 +191,37 @@ async def test_a_stateful_subgraph_keeps_its_history_from_run_to_run(saver: Save
 
     inner = {"configurable": {"thread_id": "t", "checkpoint_ns": "inner"}}
     assert (await graph.aget_state(inner)).values["log"].count("a") == 3
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+async def test_a_stateful_subgraph_that_runs_twice_in_one_run_goes_on_from_the_first_time(
+    durability: str, saver: Saver
+) -> None:
+    inner = chain(step("a"), name="inner", checkpointer=True)
+
+    async def call(state: Log) -> Command[str]:
+        result = await inner.ainvoke({"log": []})
+        return Command(update={"log": [f"{len(result['log'])}"]}, goto="call" if len(state["log"]) < 2 else ())
+
+    graph = chain(call, checkpointer=saver)
+    assert await graph.ainvoke({"log": []}, CONFIG, durability=durability) == {"log": ["1", "2", "3"]}
+    assert await graph.ainvoke({"log": []}, CONFIG, durability=durability) == {"log": ["1", "2", "3", "4"]}
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+async def test_another_attempt_goes_on_in_the_subgraph_where_it_failed(durability: str, saver: Saver) -> None:
+    ran: list[str] = []
+
+    async def fail_once(state: Log) -> None:
+        ran.append("fail_once")
+        if ran.count("fail_once") == 1:
+            raise ConnectionError("no answer")
+
+    inner = chain(step("a", ran), fail_once, name="inner")
+    builder = StateGraph(Log).add_node("inner", inner, retry_policy=AT_ONCE).add_edge(START, "inner")
+    graph = builder.compile(saver)
+    assert await graph.ainvoke({"log": []}, CONFIG, durability=durability) == {"log": ["a"]}
+    assert ran == ["a", "fail_once", "fail_once"]
 
 
 async def test_a_subgraph_without_a_saver_stores_nothing_and_may_ask(saver: Saver) -> None:

@@ -10,11 +10,12 @@ from typing import Any, Literal
 import pytest
 
 from everstep.constants import END, START
+from everstep.context import interrupt
 from everstep.errors import GraphRecursionError
 from everstep.graph.builder import StateGraph
 from everstep.managed import IsLastStep, RemainingSteps
 from everstep.types import Command, Overwrite, Send
-from tests.engine.graphs import Log, Update, chain, says, side_by_side, thread
+from tests.engine.graphs import Log, Update, chain, history, says, side_by_side, thread
 from tests.engine.watched import StoreBroke, WatchedSaver, failing_from
 
 
@@ -243,6 +244,32 @@ async def test_a_command_as_input_continues_a_thread_at_the_node_it_names(saver:
     await graph.ainvoke({"log": []}, thread())
     result = await graph.ainvoke(Command(update={"log": ["again"]}, goto="b"), thread())
     assert result == (await graph.aget_state(thread())).values == {"log": ["a", "b", "again", "b"]}
+
+
+async def test_a_command_that_only_updates_is_kept(saver: Any) -> None:
+    graph = chain(says("a"), saver=saver)
+    await graph.ainvoke({"log": []}, thread())
+    for number in (1, 2):
+        result = await graph.ainvoke(Command(update={"log": [number]}), thread())
+        assert result == (await graph.aget_state(thread())).values
+    assert result == {"log": ["a", 1, 2]}
+    assert await graph.ainvoke({"log": ["new"]}, thread()) == {"log": ["a", 1, 2, "new", "a"]}
+    assert (await saver.aget_thread("t")).status == "done"
+
+
+async def test_what_a_command_wrote_outlives_a_new_input(saver: Any) -> None:
+    async def ask(state: Log) -> Update:
+        return {"log": [interrupt("q")]}
+
+    builder = StateGraph(Log).add_node(*says("a")).add_node(ask).add_edge(START, "a")
+    builder.add_conditional_edges("a", lambda state: END, ["ask", END])
+    graph = builder.compile(saver)
+    await graph.ainvoke({"log": []}, thread())
+    result = await graph.ainvoke(Command(update={"log": [1]}, goto="ask"), thread())
+    assert result["log"] == ["a", 1]
+    assert await graph.ainvoke({"log": ["new"]}, thread()) == {"log": ["a", 1, "new", "a"]}
+    entered = (await history(graph, thread()))[2]
+    assert entered.metadata["superseded"] == [result["__interrupt__"][0].id]
 
 
 async def test_overwrite_replaces_what_a_reducer_has_gathered() -> None:

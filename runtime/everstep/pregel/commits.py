@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from everstep.types import Durability
@@ -29,6 +29,26 @@ class Held:
 
     checkpoints: list[NewCheckpoint] = field(default_factory=list)
     writes: list[TaskWrites] = field(default_factory=list)
+
+    def belong_to(self, merged: NewCheckpoint) -> None:
+        """Let what subgraphs have left name checkpoints of their parent that are stored.
+
+        Args:
+            merged: Stands for all checkpoints that the parent's run has made.
+        """
+        self.checkpoints = [_belonging_to(merged, one) for one in self.checkpoints]
+
+
+def _belonging_to(merged: NewCheckpoint, inner: NewCheckpoint) -> NewCheckpoint:
+    ns, parents = merged.checkpoint_ns, dict(inner.metadata.get("parents", {}))
+    if parents.get(ns) in (None, merged.checkpoint["id"]):
+        return inner
+    # It ran at a step before: it does not belong to what comes next, but it is on that line.
+    if merged.parent_id is None:
+        del parents[ns]
+    else:
+        parents[ns] = merged.parent_id
+    return replace(inner, metadata={**inner.metadata, "parents": parents})
 
 
 class CommitQueue:
@@ -97,6 +117,17 @@ class CommitQueue:
         """Store a commit behind the run; it counts among those that may be under way."""
         self._behind.append(self.behind(prepared))
         return self._behind[-1]
+
+    async def release(self, checkpoint_ns: str) -> None:
+        """Store what a subgraph has left to be stored at the end, for its next run goes on from there.
+
+        If the process is killed before the root run leaves, nothing of that counts: it belongs to no
+        checkpoint of the root.
+        """
+        places = {one.checkpoint_ns for one in self.held.checkpoints} | {one.checkpoint_ns for one in self.held.writes}
+        if checkpoint_ns in places:
+            held, self.held = self.held, Held()
+            await self.now(Commit(self.thread_id, token=self.token, checkpoints=held.checkpoints, writes=held.writes))
 
     async def now(self, commit: Commit) -> None:
         """Store a commit after everything handed over before."""

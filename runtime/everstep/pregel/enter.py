@@ -174,6 +174,8 @@ async def _start_fresh(request: RunRequest, loaded: Loaded, entry: Fresh) -> Sta
             writes += input_writes(graph, {})  # a thread begins at the start, wherever else the command goes
     else:
         writes = input_writes(graph, entry.input)
+    if saved is not None:
+        apply_run_writes(graph, start.channels, saved.pending_writes or ())
     waiting = _waiting(request, start, saved) if saved else []
     superseded = superseded_questions(waiting, request)
     if superseded:
@@ -284,10 +286,10 @@ async def _start_resumed(request: RunRequest, loaded: Loaded, saved: CheckpointT
     elif request.parent is None:
         binding = await bind_or_refuse(request, saved, resume.answer, start.tasks)
         if binding is None:
-            start.tasks = []  # it repeats what was accepted: nothing runs
+            start.tasks, writes = [], []  # it repeats what was accepted: nothing runs
         else:
             writes += accepted_writes(request, start.checkpoint_id, binding)
-    if start.tasks:
+    if start.tasks or writes:
         await _claim(request, start, loaded, None, writes=writes)
     else:
         start.journal = None  # nothing will happen that would have to be stored

@@ -168,7 +168,10 @@ class Journal:
         self, status: Status, error: str | None, writes: list[TaskWrites], tasks: Sequence[Task]
     ) -> None:
         queue = self.queue
-        checkpoints = [] if self._held is None else [self._with_bases(self._held, tasks)]
+        checkpoints = []
+        if self._held is not None:
+            checkpoints = [self._with_bases(self._held, tasks)]
+            queue.held.belong_to(self._held)
         if not self.is_root and queue.durability == "exit":
             queue.held.checkpoints += checkpoints
             queue.held.writes += writes

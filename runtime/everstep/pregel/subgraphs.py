@@ -138,6 +138,8 @@ async def load_nested(request: RunRequest, attempt: Attempt) -> tuple[Loaded, En
     is_first = attempt.number == 1 and not attempt.task.is_repeated
     if is_first and not request.is_stateful and not nesting.may_continue:
         return Loaded(None), fresh  # nothing can be stored in a namespace that is new: no need to look
+    assert nesting.queue is not None  # whoever has a saver has commits
+    await nesting.queue.release(config.checkpoint_ns)
     loaded = await request.saver.aload(config.saved())
     if loaded.saved is None:
         return loaded, fresh
@@ -156,7 +158,7 @@ async def _belonging(request: RunRequest, attempt: Attempt, newest: CheckpointTu
     On a branch on which a question is answered anew, it is the one at which the subgraph asked it.
     """
     nesting: Nesting = attempt.run.nesting
-    own = {attempt.run.checkpoint_id, nesting.origin}
+    own = {attempt.run.checkpoint_id, nesting.origin} - {None}
     parent_ns = attempt.run.config.checkpoint_ns
     caller = caller_of(request)
 
