@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from everstep_savers.base import AtomicSaver, BaseCheckpointSaver
+from everstep_savers.base import AtomicSaver, BaseCheckpointSaver, MaintainedSaver
 from everstep_savers.cache import BaseCache, InMemoryCache
 from everstep_savers.checkpoint import (
     WRITES_IDX_MAP,
@@ -38,6 +38,7 @@ from everstep_savers.errors import (
     ThreadDeleted,
 )
 from everstep_savers.memory import InMemorySaver, MemorySaver
+from everstep_savers.retention import Pruned
 
 if TYPE_CHECKING:
     from everstep_savers.sql.cache import SQLCache
@@ -68,10 +69,12 @@ __all__ = [
     "Item",
     "LeaseLost",
     "Loaded",
+    "MaintainedSaver",
     "MemorySaver",
     "NewCheckpoint",
     "PendingWrite",
     "PersistenceError",
+    "Pruned",
     "SQLCache",
     "SQLSaver",
     "SQLStore",

@@ -79,3 +79,9 @@ def _optional_key(checkpoint_id: object) -> str | None:
     if not checkpoint_id:
         return None
     return checked_key("checkpoint_id", _as_text("checkpoint_id", checkpoint_id))
+
+
+def is_shared_by_runs(checkpoint_ns: str) -> bool:
+    """Whether a namespace names no task, and so is the same in every run: the root's, and that of a subgraph with a
+    history of its own. The others are ``node:task`` or ``node:task|node:task``."""
+    return ":" not in checkpoint_ns

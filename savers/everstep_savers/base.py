@@ -2,14 +2,15 @@
 
 `BaseCheckpointSaver` has the methods the neighbouring ecosystem uses. `AtomicSaver` adds what the engine
 wants: a whole superstep in one transaction, fenced by the token of the run's claim. The engine takes
-the second road where a saver offers it (`atomic` is true) and the first where it does not. Savers know
-nothing of graphs.
+the second road where a saver offers it (`atomic` is true) and the first where it does not. `MaintainedSaver`
+adds what operators want. Savers know nothing of graphs.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, ClassVar, Generic, TypeVar
 
 from everstep_savers.blocking import run_blocking
@@ -25,6 +26,7 @@ from everstep_savers.checkpoint import (
 )
 from everstep_savers.codec import Codec, default_codec
 from everstep_savers.history import HistoryWalk
+from everstep_savers.retention import Pruned, Strategy
 from everstep_savers.script import ScriptMethods
 
 Config = Mapping[str, Any]
@@ -197,3 +199,55 @@ class AtomicSaver(BaseCheckpointSaver, Generic[PreparedT]):
     @abstractmethod
     def alist_threads(self, *, status: str | None = None, limit: int | None = None) -> AsyncIterator[ThreadRecord]:
         """Iterate over threads, most recently updated first, optionally those of one status."""
+
+
+class MaintainedSaver(AtomicSaver[PreparedT]):
+    """A saver whose threads can be copied, pruned and cleared of runs; the engine itself needs none of this."""
+
+    @abstractmethod
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Copy a thread with all its history, namespaces and pending writes to a new one.
+
+        Nobody owns the copy: that of a running thread has status "drained". It goes its own way from then on.
+
+        Raises:
+            ThreadConflict: There is no such thread, or the target exists.
+        """
+
+    @abstractmethod
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Remove the checkpoints of some runs, by their ``run_id``, from whatever threads have them.
+
+        The head moves back to the newest checkpoint that is left; a thread of which nothing is left is deleted.
+        A run among them that is under way stores nothing more. Unknown runs are passed over.
+        """
+
+    @abstractmethod
+    async def aprune(
+        self,
+        thread_ids: Sequence[str] | None = None,
+        *,
+        older_than: datetime | timedelta | None = None,
+        keep_last: int = 1,
+        strategy: Strategy | None = None,
+        dry_run: bool = False,
+    ) -> Pruned:
+        """Remove old checkpoints, and the values and writes that nothing else uses.
+
+        Never removed: the head and the tip of every branch, each with its open questions and the results of finished
+        siblings; the points at which branches part; the states of subgraphs that a kept checkpoint continues or is
+        replayed from; values that a kept checkpoint shares with a removed one. Pruning may go on while runs write;
+        it holds back none of them for longer than a batch, and a prune that is killed can be repeated.
+
+        Args:
+            thread_ids: Only these threads; unknown ones are passed over.
+            older_than: Only what was made before this moment, or so long ago.
+            keep_last: So many checkpoints of each branch are kept. With 0, threads that are done are removed
+                altogether, as by `adelete_thread`; of all others the tips are kept.
+            strategy: The neighbouring ecosystem's word: ``"keep_latest"`` for ``keep_last=1``, ``"delete"`` removes
+                the threads, whatever state they are in.
+            dry_run: Only tell what would be removed.
+
+        Raises:
+            ValueError: Neither `thread_ids` nor `older_than` is given, or one of the arguments makes no sense.
+        """

@@ -10,12 +10,15 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any, ClassVar, Self
 
 from everstep_savers.addresses import Address, address_of, checked_key
-from everstep_savers.base import AtomicSaver, Config
+from everstep_savers.base import Config, MaintainedSaver
 from everstep_savers.body import unpack_body
 from everstep_savers.checkpoint import (
+    INTERRUPT,
+    WRITES_IDX_MAP,
     Chain,
     Checkpoint,
     CheckpointMetadata,
@@ -42,7 +45,10 @@ from everstep_savers.fencing import ThreadState, checkpoint_missing, copy_refuse
 from everstep_savers.history import HistoryWalk, values_of, visit_row
 from everstep_savers.metadata import encode_metadata, has_values
 from everstep_savers.parts import StoredValue, gathered, joined
+from everstep_savers.retention import Policy, Pruned, Strategy, outline, policy_of, removable
 from everstep_savers.rows import CheckpointRow, EncodedCommit, ThreadRow, WriteRow
+
+_QUESTION = WRITES_IDX_MAP[INTERRUPT]
 
 
 @dataclass(slots=True)
@@ -101,7 +107,7 @@ class _Namespace:
         return self.values.get((channel, version))
 
 
-class InMemorySaver(AtomicSaver[EncodedCommit]):
+class InMemorySaver(MaintainedSaver[EncodedCommit]):
     """Keeps checkpoints in memory: for tests, for scripts, and as the reference for other savers."""
 
     never_waits: ClassVar[bool] = True
@@ -201,11 +207,6 @@ class InMemorySaver(AtomicSaver[EncodedCommit]):
             )
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Copy a thread with all its history to a new one.
-
-        Raises:
-            ThreadConflict: There is no such thread, or the target exists.
-        """
         source = self._living(checked_key("thread_id", source_thread_id))
         if source is None or self._living(checked_key("thread_id", target_thread_id)) is not None:
             raise copy_refused(source_thread_id, target_thread_id)
@@ -213,11 +214,38 @@ class InMemorySaver(AtomicSaver[EncodedCommit]):
         self._threads[target_thread_id] = _copy(source, target_thread_id, buried)
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Remove the checkpoints of some runs; a thread of which nothing is left is deleted."""
         runs = {checked_key("run_id", run_id) for run_id in run_ids}
         for thread in list(self._threads.values()):
             if not thread.is_deleted and _remove_runs(thread, runs):
                 await self.adelete_thread(thread.thread_id)
+
+    async def aprune(
+        self,
+        thread_ids: Sequence[str] | None = None,
+        *,
+        older_than: datetime | timedelta | None = None,
+        keep_last: int = 1,
+        strategy: Strategy | None = None,
+        dry_run: bool = False,
+    ) -> Pruned:
+        policy = policy_of(thread_ids, older_than, keep_last, strategy)
+        removed, gone = {}, []
+        for thread_id in self._threads if thread_ids is None else dict.fromkeys(thread_ids):
+            thread = self._living(checked_key("thread_id", thread_id))
+            if thread is None or policy.leaves_alone(has_input=thread.input is not None):
+                continue
+            if policy.takes_whole(thread.status, thread.updated_at):
+                gone.append(thread_id)
+                doomed = list(_rows_of(thread, None))
+            else:
+                doomed = _doomed(thread, policy)
+            if doomed:
+                removed[thread_id] = len(doomed)
+            if doomed and not dry_run:
+                _remove(thread, doomed)
+        for thread_id in () if dry_run else gone:
+            await self.adelete_thread(thread_id)
+        return Pruned(removed, tuple(gone))
 
     async def aget_thread(self, thread_id: str) -> ThreadRecord | None:
         thread = self._living(thread_id)
@@ -393,11 +421,17 @@ def _remove_runs(thread: _Thread, runs: set[str]) -> bool:
     doomed = [row for row in _rows_of(thread, None) if row.run_id in runs]
     if was_theirs:
         thread.token += 1
+    _remove(thread, doomed)
+    return (was_theirs or bool(doomed)) and not any(_rows_of(thread, None))
+
+
+def _remove(thread: _Thread, doomed: Iterable[CheckpointRow]) -> None:
+    """Remove checkpoints, and what only they used; the head moves back if it is among them."""
     for row in doomed:
         namespace = thread.namespaces[row.checkpoint_ns]
         del namespace.checkpoints[row.checkpoint_id]
         namespace.writes.pop(row.checkpoint_id, None)
-        if row.parent_id is not None:
+        if row.parent_id is not None and row.checkpoint_id in namespace.children.get(row.parent_id, ()):
             namespace.children[row.parent_id].remove(row.checkpoint_id)
     for namespace in thread.namespaces.values():
         bases = {key: value.base for key, value in namespace.values.items()}
@@ -407,7 +441,23 @@ def _remove_runs(thread: _Thread, runs: set[str]) -> bool:
     root = thread.namespaces.get("")
     if root is not None and thread.head not in root.checkpoints:
         thread.head = root.newest
-    return (was_theirs or bool(doomed)) and not any(_rows_of(thread, None))
+
+
+def _doomed(thread: _Thread, policy: Policy) -> list[CheckpointRow]:
+    """The checkpoints that are to be pruned."""
+    outlines = [
+        outline(
+            row.checkpoint_ns,
+            row.checkpoint_id,
+            row.parent_id,
+            row.created_at,
+            row.metadata,
+            any(idx == _QUESTION for _, idx in thread.namespaces[row.checkpoint_ns].writes.get(row.checkpoint_id, ())),
+        )
+        for row in _rows_of(thread, None)
+    ]
+    places = removable(outlines, thread.head, policy)
+    return [thread.namespaces[ns].checkpoints[checkpoint_id] for ns, checkpoint_id in places]
 
 
 def _rows_of(thread: _Thread, checkpoint_ns: str | None) -> Iterator[CheckpointRow]:

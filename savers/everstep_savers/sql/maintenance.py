@@ -42,9 +42,15 @@ _THREAD = bindparam("thread_id", type_=Text())
 _NOW = bindparam("now", type_=BigInteger())
 
 
-def delete_steps() -> list[Step]:
-    """Remove everything of a thread but a row that remembers its tokens."""
+def delete_steps(*, is_as_seen: bool = False) -> list[Step]:
+    """Remove everything of a thread but a row that remembers its tokens.
+
+    Args:
+        is_as_seen: Only if no run has claimed it since, by its ``token``.
+    """
     emptied = update(threads).where(threads.c.thread_id == _THREAD, threads.c.deleted_at.is_(None))
+    if is_as_seen:
+        emptied = emptied.where(threads.c.token == bindparam("token", type_=BigInteger()))
     return [
         emptied.values(_tombstone()).returning(threads.c.thread_id),
         *(delete(table).where(table.c.thread_id == _THREAD) for table in ROW_TABLES),
@@ -90,7 +96,7 @@ def delete_run_steps(*, is_postgres: bool) -> list[Step]:
     is_here, kept = checkpoints.c.thread_id == _THREAD, threads.c
     is_doomed = is_here & _is_of_runs(checkpoints, is_postgres)
     doomed = select(checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id).where(is_doomed)
-    writes, values = checkpoint_writes.c, channel_values.c
+    writes = checkpoint_writes.c
     token = case((_is_of_runs(threads, is_postgres), kept.token + _ONE), else_=kept.token)
     head = select(func.max(checkpoints.c.checkpoint_id)).where(is_here, checkpoints.c.checkpoint_ns == _text(""))
     has_head = select(_ONE).where(
@@ -103,13 +109,19 @@ def delete_run_steps(*, is_postgres: bool) -> list[Step]:
             writes.thread_id == _THREAD, tuple_(writes.checkpoint_ns, writes.checkpoint_id).in_(doomed)
         ),
         delete(checkpoints).where(is_doomed),
-        delete(channel_values).where(
-            values.thread_id == _THREAD,
-            tuple_(values.checkpoint_ns, values.channel, values.version).not_in(_values_in_use(is_postgres)),
-        ),
+        delete_unused_values(is_postgres=is_postgres),
         this.where(~has_head.exists()).values(head=head.scalar_subquery()),
         this.where(~select(_ONE).where(is_here).exists()).values(_tombstone()),
     ]
+
+
+def delete_unused_values(*, is_postgres: bool) -> Step:
+    """Remove the values of a thread that none of its checkpoints shows, in whole or in part."""
+    values = channel_values.c
+    return delete(channel_values).where(
+        values.thread_id == _THREAD,
+        tuple_(values.checkpoint_ns, values.channel, values.version).not_in(_values_in_use(is_postgres)),
+    )
 
 
 def _tombstone() -> dict[str, Any]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, Self
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from everstep_savers.addresses import Address, address_of, checked_key
-from everstep_savers.base import AtomicSaver, Config
+from everstep_savers.base import Config, MaintainedSaver
 from everstep_savers.checkpoint import (
     Chain,
     Checkpoint,
@@ -32,12 +33,14 @@ from everstep_savers.decoding import decode_thread
 from everstep_savers.encoding import encode_commit, encode_put, encode_put_writes, task_writes
 from everstep_savers.fencing import checkpoint_missing, copy_refused
 from everstep_savers.history import HistoryWalk, values_of, visit_row
+from everstep_savers.retention import Pruned, Strategy, policy_of
 from everstep_savers.rows import CheckpointRow, EncodedCommit
 from everstep_savers.sql import maintenance, queries
 from everstep_savers.sql.database import Database, parse_url
 from everstep_savers.sql.opening import OpensDatabase
 from everstep_savers.sql.pages import Page, listing_of, read_page
 from everstep_savers.sql.parts import bound_texts
+from everstep_savers.sql.pruning import prune
 from everstep_savers.sql.statements import Statement, compiled
 
 # Checkpoints, threads, and ancestors of a checkpoint that are read at once.
@@ -46,7 +49,7 @@ LINE = 50
 THREADS_PAGE = 100
 
 
-class SQLSaver(OpensDatabase, AtomicSaver[EncodedCommit]):
+class SQLSaver(OpensDatabase, MaintainedSaver[EncodedCommit]):
     """Keeps checkpoints in SQLite or Postgres.
 
     Made by `from_url`, or from an engine that the program owns and closes itself. Use it as an async context
@@ -63,7 +66,7 @@ class SQLSaver(OpensDatabase, AtomicSaver[EncodedCommit]):
         codec: Codec | None = None,
     ) -> None:
         OpensDatabase.__init__(self, engine, auto_migrate=auto_migrate)
-        AtomicSaver.__init__(self, codec=codec)
+        MaintainedSaver.__init__(self, codec=codec)
 
     @classmethod
     def from_url(
@@ -209,11 +212,6 @@ class SQLSaver(OpensDatabase, AtomicSaver[EncodedCommit]):
         await self._write(_delete_steps(await self._dialect()), values)
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Copy a thread with all its history to a new one.
-
-        Raises:
-            ThreadConflict: There is no such thread, or the target exists.
-        """
         values = {
             "thread_id": checked_key("thread_id", source_thread_id),
             "target": checked_key("thread_id", target_thread_id),
@@ -223,13 +221,24 @@ class SQLSaver(OpensDatabase, AtomicSaver[EncodedCommit]):
             raise copy_refused(source_thread_id, target_thread_id)
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Remove the checkpoints of some runs; a thread of which nothing is left is deleted."""
         is_postgres = await self._dialect()
         runs = [checked_key("run_id", run_id) for run_id in run_ids]
         values = {"runs": bound_texts(runs, is_postgres=is_postgres), "now": _now()}
         query = _runs_query(is_postgres)
         for (thread_id,) in await self._database.fetch(query, values):
             await self._write(_delete_run_steps(is_postgres), values | {"thread_id": thread_id})
+
+    async def aprune(
+        self,
+        thread_ids: Sequence[str] | None = None,
+        *,
+        older_than: datetime | timedelta | None = None,
+        keep_last: int = 1,
+        strategy: Strategy | None = None,
+        dry_run: bool = False,
+    ) -> Pruned:
+        policy = policy_of(thread_ids, older_than, keep_last, strategy)
+        return await prune(await self._opened(), thread_ids, policy, now=_now(), dry_run=dry_run)
 
     async def araw_value(
         self, thread_id: str, channel: str, checkpoint_id: str | None = None, checkpoint_ns: str = ""

@@ -1,0 +1,131 @@
+"""Threads go on as before after they were pruned: at their head, at a question, on a branch, inside subgraphs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from everstep import START, Command, StateGraph, interrupt
+from everstep_savers.base import MaintainedSaver
+from tests.engine.graphs import Log, Update, chain, history, says, side_by_side, thread
+
+Saver = MaintainedSaver[Any]
+
+
+def counting(limit: int, saver: Saver, size: int = 1) -> Any:
+    """A node that logs until the log is so long, step by step."""
+
+    async def count(state: Log) -> Update:
+        return {"log": [f"{len(state['log'])}".zfill(size)]}
+
+    builder = StateGraph(Log)
+    builder.add_node("count", count)
+    builder.add_edge(START, "count")
+    builder.add_conditional_edges("count", lambda state: "count" if len(state["log"]) < limit else "__end__")
+    return builder.compile(saver)
+
+
+async def test_a_pruned_thread_continues_and_its_branch_stays_readable(saver: Saver) -> None:
+    graph = counting(12, saver, size=1000)
+    await graph.ainvoke({"log": []}, thread())
+    line = await history(graph, thread())
+    past = next(state for state in line if len(state.values.get("log", ())) == 4 and state.next)
+    branch = await graph.aupdate_state(past.config, {"log": ["branched"]})
+    before = (await graph.aget_state(branch)).values
+    old_tip = line[0]
+
+    pruned = await saver.aprune(["t"], keep_last=3)
+
+    assert pruned.checkpoints["t"] > 3
+    assert (await graph.aget_state(branch)).values == before
+    assert (await graph.aget_state(old_tip.config)).values == old_tip.values
+    assert (await graph.aget_state(past.config)).values == past.values
+    finished = await graph.ainvoke(None, thread())
+    assert finished["log"][:5] == [*before["log"]]
+    assert len(finished["log"]) == 12
+
+
+async def test_a_question_is_answered_after_pruning_and_finished_siblings_do_not_run_again(saver: Saver) -> None:
+    ran: list[str] = []
+
+    def sibling(state: Log) -> Update:
+        ran.append("sibling")
+        return {"log": ["sibling"]}
+
+    def asks(state: Log) -> Update:
+        return {"log": [interrupt("sure?")]}
+
+    graph = side_by_side(sibling, asks, saver=saver)
+    for number in range(3):
+        await graph.ainvoke({"log": [number]}, thread())
+    ran.clear()
+
+    assert (await saver.aprune(["t"])).checkpoints["t"] > 0
+    state = await graph.aget_state(thread())
+    finished = await graph.ainvoke(Command(resume="yes"), thread())
+
+    assert [question.value for question in state.interrupts] == ["sure?"]
+    assert finished["log"] == [0, 1, 2, "yes", "sibling"]
+    assert ran == []
+
+
+def inner_node(graph: Any) -> tuple[str, Any]:
+    return "inner", graph
+
+
+def asking_inside(saver: Saver, **options: Any) -> Any:
+    def review(state: Log) -> Update:
+        return {"log": [f"review:{interrupt('ok?')}"]}
+
+    inner = chain(says("a"), says("b"), review, says("c"), saver=options.pop("inner", None))
+    return chain(says("first"), inner_node(inner), says("last"), saver=saver)
+
+
+async def test_a_question_inside_a_subgraph_is_answered_after_pruning(saver: Saver) -> None:
+    graph = asking_inside(saver)
+    await graph.ainvoke({"log": []}, thread())
+    before = await graph.aget_state(thread(), subgraphs=True)
+
+    pruned = await saver.aprune(["t"])
+
+    assert pruned.checkpoints["t"] > 2
+    assert (await graph.aget_state(thread(), subgraphs=True)).tasks[0].state.values == before.tasks[0].state.values
+    finished = await graph.ainvoke(Command(resume="yes"), thread())
+    assert finished["log"] == ["first", "first", "a", "b", "review:yes", "c", "last"]
+
+
+async def test_a_past_question_inside_a_subgraph_is_answered_anew_after_pruning(saver: Saver) -> None:
+    graph = asking_inside(saver)
+    await graph.ainvoke({"log": []}, thread())
+    asked_at = (await graph.aget_state(thread())).config
+    await graph.ainvoke(Command(resume="no"), thread())
+
+    await saver.aprune(["t"], keep_last=3)
+
+    again = await graph.ainvoke(Command(resume="yes"), asked_at)
+    assert again["log"] == ["first", "first", "a", "b", "review:yes", "c", "last"]
+
+
+async def test_a_subgraph_with_a_history_of_its_own_remembers_after_pruning(saver: Saver) -> None:
+    inner = chain(says("a"), saver=True)
+    graph = chain(inner_node(inner), saver=saver)
+    for _ in range(3):
+        await graph.ainvoke({"log": []}, thread())
+
+    await saver.aprune(["t"])
+    finished = await graph.ainvoke({"log": []}, thread())
+
+    kept = [state async for state in graph.aget_state_history(thread(checkpoint_ns="inner"))]
+    assert finished["log"].count("a") > 3
+    assert len(kept) < 6
+
+
+async def test_a_thread_pruned_after_every_turn_stays_small(saver: Saver) -> None:
+    graph = asking_inside(saver)
+    sizes = []
+    for _ in range(4):
+        await graph.ainvoke({"log": []}, thread())
+        await graph.ainvoke(Command(resume="yes"), thread())
+        await saver.aprune(["t"], keep_last=2)
+        sizes.append(len([each async for each in saver.alist({"configurable": {"thread_id": "t"}})]))
+
+    assert sizes[1:] == [sizes[1]] * 3

@@ -1,0 +1,216 @@
+"""What of a thread may be removed, told from the outlines of its checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from everstep_savers.retention import Outline, Policy, outline, policy_of, removable
+
+
+def chain(*ids: str, ns: str = "", first: str | None = None, **more: Any) -> list[Outline]:
+    """Checkpoints one after the other; `created_at` counts from 1."""
+    parents = [first, *ids]
+    return [made(each, parents[n], ns=ns, created_at=n + 1, **more) for n, each in enumerate(ids)]
+
+
+def made(
+    checkpoint_id: str,
+    parent_id: str | None = None,
+    *,
+    ns: str = "",
+    created_at: int = 1,
+    parents: Mapping[str, str] | None = None,
+    origin: str | None = None,
+    asks: bool = False,
+) -> Outline:
+    return Outline(ns, checkpoint_id, parent_id, created_at, parents or {}, origin, asks)
+
+
+def removed(outlines: list[Outline], head: str | None, keep_last: int = 1, **more: Any) -> list[str]:
+    found = removable(outlines, head, Policy(keep_last, more.pop("before", None)), **more)
+    return [f"{ns}/{checkpoint_id}" if ns else checkpoint_id for ns, checkpoint_id in found]
+
+
+@pytest.mark.parametrize(("keep_last", "expected"), [(0, "abc"), (1, "abc"), (2, "ab"), (4, ""), (9, "")])
+def test_the_head_is_kept_with_as_many_ancestors_as_asked_for(keep_last: int, expected: str) -> None:
+    assert removed(chain(*"abcd"), "d", keep_last) == list(expected)
+
+
+def test_the_head_is_kept_even_where_another_checkpoint_follows_it() -> None:
+    assert removed(chain(*"abcd"), "b", 1) == ["a", "c"]
+
+
+def test_the_tip_of_every_branch_is_kept_and_the_point_where_they_part() -> None:
+    thread = [*chain(*"abcd"), *chain(*"xyz", first="b")]
+
+    assert removed(thread, "z", 1) == ["a", "c", "x", "y"]
+    assert removed(thread, "z", 2) == ["a", "x"]
+
+
+def test_pruning_again_removes_nothing() -> None:
+    thread = [*chain(*"abcd"), *chain(*"xyz", first="b")]
+    left = [each for each in thread if each.checkpoint_id in "bdz"]
+
+    assert removed(left, "z", 1) == []
+
+
+def test_nothing_young_is_removed() -> None:
+    assert removed(chain(*"abcd"), "d", 1, before=3) == ["a", "b"]
+    assert removed(chain(*"abcd"), "d", 1, before=0) == []
+
+
+def test_a_subgraph_goes_with_the_checkpoint_it_belongs_to() -> None:
+    root = chain(*"abc")
+    inner = [*chain("a1", "a2", ns="s:1", parents={"": "a"}), *chain("c1", "c2", ns="s:2", parents={"": "c"})]
+
+    assert removed(root + inner, "c", 1) == ["a", "s:1/a1", "s:1/a2", "b", "s:2/c1"]
+
+
+def test_a_young_subgraph_of_a_removed_checkpoint_stays_until_it_is_old() -> None:
+    thread = [*chain(*"abc"), made("a1", ns="s:1", parents={"": "a"}, created_at=9)]
+
+    assert removed(thread, "c", 1, before=5) == ["a", "b"]
+
+
+def test_every_question_of_a_kept_subgraph_stays() -> None:
+    inner = chain("1", "2", "3", "4", ns="s:1", parents={"": "b"})
+    inner[1] = inner[1]._replace(asks=True)
+
+    assert removed(chain(*"ab") + inner, "b", 1) == ["s:1/1", "s:1/3", "a"]
+
+
+def test_subgraphs_in_subgraphs_go_with_the_checkpoints_of_all_levels() -> None:
+    root = chain(*"ab")
+    inner = chain("i1", "i2", ns="s:1", parents={"": "b"})
+    deep = [
+        made("x", ns="s:1|d:1", parents={"": "b", "s:1": "i1"}),
+        made("y", ns="s:1|d:2", parents={"": "b", "s:1": "i2"}),
+    ]
+
+    assert removed(root + inner + deep, "b", 1) == ["a", "s:1/i1", "s:1|d:1/x"]
+
+
+def test_a_fork_keeps_the_subgraphs_of_the_checkpoint_it_came_from() -> None:
+    thread = [*chain(*"abc"), made("f", "a", origin="a")]
+    inner = [made("i", ns="s:1", parents={"": "a"}), made("j", ns="s:2", parents={"": "b"})]
+
+    assert removed(thread + inner, "f", 1) == ["b", "s:2/j"]
+
+
+def test_a_subgraph_with_a_history_of_its_own_outlives_what_called_it() -> None:
+    root = chain(*"abc")
+    inner = [made("i", ns="s", parents={"": "a"}), made("j", "i", ns="s", parents={"": "b"})]
+
+    assert removed(root + inner, "c", 1) == ["a", "b", "s/i"]
+    assert removed(root + inner, "c", 3) == []
+
+
+def test_a_subgraph_with_a_history_of_its_own_keeps_all_since_the_oldest_kept_container() -> None:
+    inner = [
+        *chain("1", "2", ns="s", parents={"": "a"}),
+        *chain("3", "4", ns="s", first="2", parents={"": "b"}),
+        *chain("5", "6", ns="s", first="4", parents={"": "c"}),
+    ]
+
+    assert removed(chain(*"abc") + inner, "c", 2) == ["s/1", "s/2", "a"]
+
+
+def test_a_checkpoint_whose_container_is_not_stored_is_judged_by_itself() -> None:
+    assert removed(chain("1", "2", ns="s:1", parents={"": "gone"}), None, 1) == ["s:1/1"]
+
+
+def test_what_a_kept_value_is_made_of_stays_with_all_that_it_is_made_of() -> None:
+    needs = {("", "e"): [("", "c")], ("", "c"): [("", "b")], ("", "d"): [("", "a")]}
+
+    assert removed(chain(*"abcde"), "e", 1, needs=needs) == ["a", "d"]
+
+
+def test_a_thread_of_nothing_has_nothing_to_remove() -> None:
+    assert removed([], None) == []
+
+
+@pytest.mark.parametrize(
+    ("metadata", "parents", "origin"),
+    [
+        ('{"parents":{}}', {}, None),
+        ('{"parents":{"":"a"},"origin":"b"}', {"": "a"}, "b"),
+        ('{"parents":"none","origin":7}', {}, None),
+        ("{}", {}, None),
+    ],
+)
+def test_an_outline_is_read_from_the_metadata(metadata: str, parents: dict[str, str], origin: str | None) -> None:
+    for ns in ("", "s:1"):
+        found = outline(ns, "id", None, 7, metadata, False)
+        assert found.origin == origin
+        assert found.parents == (parents if ns or origin else {})
+
+
+def test_what_decides_about_whole_threads() -> None:
+    assert Policy(0).takes_whole("done", 5)
+    assert not Policy(0).takes_whole("interrupted", 5)
+    assert not Policy(1).takes_whole("done", 5)
+    assert not Policy(0, before=5).takes_whole("done", 5)
+    assert Policy(0, before=6).takes_whole("done", 5)
+    assert Policy(0, deletes=True).takes_whole("interrupted", 5)
+    assert Policy(1).leaves_alone(has_input=True)
+    assert not Policy(1).leaves_alone(has_input=False)
+    assert not Policy(0, deletes=True).leaves_alone(has_input=True)
+
+
+def test_a_moment_is_taken_in_its_time_zone() -> None:
+    moment = datetime(1970, 1, 1, 2, tzinfo=timezone(timedelta(hours=2)))
+
+    assert policy_of(None, moment, 3, None) == Policy(3, 0)
+
+
+def test_an_age_counts_from_now() -> None:
+    now = datetime.now(UTC).timestamp() * 1e6
+
+    before = policy_of(None, timedelta(hours=1), 1, None).before
+
+    assert before is not None
+    assert 0 <= before - (now - 3600e6) < 60e6
+
+
+def test_strategies_are_policies() -> None:
+    assert policy_of(["t"], None, 5, "keep_latest") == Policy(1)
+    assert policy_of(["t"], None, 5, "delete") == Policy(0, None, deletes=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (
+            (None, None, 1, None),
+            (
+                "aprune was not told what to prune: pass thread_ids, older_than or both; "
+                "older_than=timedelta(0) prunes every thread"
+            ),
+        ),
+        (("t-1", None, 1, None), "thread_ids must be a list of thread ids, not the text 't-1'"),
+        ((["t"], None, 1, "most"), "strategy must be 'keep_latest' or 'delete', not 'most'"),
+        ((["t"], None, -1, None), "keep_last must be a number of checkpoints, 0 or more, not -1"),
+        ((["t"], None, True, None), "keep_last must be a number of checkpoints, 0 or more, not True"),
+        (
+            (["t"], timedelta(1), 1, "delete"),
+            "strategy='delete' goes with thread_ids alone; use keep_last with older_than",
+        ),
+        (
+            (["t"], datetime(2024, 5, 1), 1, None),  # noqa: DTZ001
+            (
+                "older_than must say its time zone, as datetime.now(UTC) does; datetime.datetime(2024, 5, 1, 0, 0) "
+                "does not"
+            ),
+        ),
+    ],
+    ids=str,
+)
+def test_arguments_that_make_no_sense_are_refused(arguments: Any, complaint: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        policy_of(*arguments)
+
+    assert str(caught.value) == complaint
