@@ -1,8 +1,8 @@
 """Alembic's environment: which database, which schema, one transaction for a whole migration.
 
-Called in three ways: by `everstep_savers.sql.migrate` with a connection that holds the lock already; by
-`alembic` on the command line with a URL from `EVERSTEP_DATABASE_URL` or ``-x url=``; and offline (``--sql``),
-when it only prints statements.
+Called in three ways: by `everstep_savers.sql.migrate` with a connection that holds the lock already, or with a URL to
+print statements for; by `alembic` on the command line with a URL from `EVERSTEP_DATABASE_URL` or ``-x url=``; and
+offline (``--sql``), when it only prints statements.
 """
 
 from __future__ import annotations
@@ -15,31 +15,27 @@ from alembic import context
 from sqlalchemy import Connection
 
 from everstep_savers.sql.database import parse_url
-from everstep_savers.sql.migrate import run_locked
-from everstep_savers.sql.schema import VERSION_TABLE, is_ours, metadata
+from everstep_savers.sql.migrate import context_options, run_locked
+from everstep_savers.sql.place import DEFAULT_PLACE, Place
 
 
-def migrate(connection: Connection) -> None:
+def migrate(connection: Connection, place: Place = DEFAULT_PLACE) -> None:
     """Run the revisions on a connection."""
     context.configure(
-        connection=connection,
-        target_metadata=metadata,
-        version_table=VERSION_TABLE,
-        include_object=is_ours,
-        transactional_ddl=True,
+        connection=connection, target_metadata=place.metadata(), transactional_ddl=True, **context_options(place)
     )
     with context.begin_transaction():
         context.run_migrations()
 
 
-def print_statements(url: str) -> None:
+def print_statements(url: str, place: Place = DEFAULT_PLACE) -> None:
     """Print the statements of the revisions."""
     context.configure(
         url=url,
-        target_metadata=metadata,
-        version_table=VERSION_TABLE,
+        target_metadata=place.metadata(),
         literal_binds=True,
         transactional_ddl=True,
+        **context_options(place),
     )
     with context.begin_transaction():
         context.run_migrations()
@@ -55,8 +51,12 @@ def url_of_command_line() -> str:
 
 def main() -> None:
     """Find out in which way we are called."""
-    if (connection := context.config.attributes.get("connection")) is not None:
-        migrate(connection)
+    attributes = context.config.attributes
+    if (connection := attributes.get("connection")) is not None:
+        migrate(connection, attributes["place"])
+        return
+    if "url" in attributes:
+        print_statements(attributes["url"], attributes["place"])
         return
     if context.config.config_file_name:
         fileConfig(context.config.config_file_name, disable_existing_loggers=False)

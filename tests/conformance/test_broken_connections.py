@@ -195,6 +195,45 @@ async def test_a_commit_that_waits_for_another_program_holds_back_no_reader(save
     await holder.close()
 
 
+@pytest.mark.parametrize("fault", ["drops_next_answer", "drops_next_request"])
+async def test_deleting_and_pruning_survive_a_dropped_connection(saver: SQLSaver, proxy: Proxy, fault: str) -> None:
+    made = await put_chain(saver, 3)
+    await put_chain(saver, 3, thread_id="t-2")
+    setattr(proxy, fault, True)
+    await saver.aprune(["t-1"])
+    assert not getattr(proxy, fault)
+    setattr(proxy, fault, True)
+
+    await saver.adelete_thread("t-2")
+
+    assert not getattr(proxy, fault)
+    assert [named(each) async for each in saver.alist(config())] == made[-1:]
+    assert await saver.aget_thread("t-2") is None
+
+
+async def test_removing_runs_survives_the_end_of_idle_connections(saver: SQLSaver, postgres_url: str) -> None:
+    token = await store(saver, claim("t-1", new({"n": 0}, metadata={"source": "loop", "run_id": "run-1"})))
+    await terminate_backends(postgres_url)
+
+    await saver.adelete_for_runs(["run-1"])
+
+    assert token == 1
+    assert await saver.aget_thread("t-1") is None
+
+
+async def test_a_copy_whose_fate_is_unknown_is_reported(saver: SQLSaver, proxy: Proxy) -> None:
+    """It cannot be repeated: the copy that is there may be another one's."""
+    await put_chain(saver, 1)
+    await saver.acopy_thread("t-1", "warm-copy")
+    proxy.drops_next_answer = True
+
+    with pytest.raises(DatabaseUnavailable, match="cannot use database"):
+        await saver.acopy_thread("t-1", "t-2")
+
+    proxy.drops_next_answer = False
+    assert await saver.aget_thread("t-1") is not None
+
+
 async def test_a_server_that_went_away_is_reported_without_the_password(proxy: Proxy) -> None:
     url = parse_url(proxy.url).set(username="postgres", password="s3cret")
     saver = SQLSaver.from_url(url.render_as_string(hide_password=False))

@@ -299,12 +299,12 @@ async def test_a_prune_gives_way_to_a_run_that_was_claimed_meanwhile(
         database: Any = await saver._opened()
         write, batches = database.write, 0
 
-        async def write_and_let_another_claim(steps: Any) -> bool:
+        async def write_and_let_another_claim(steps: Any, **options: Any) -> bool:
             nonlocal batches
             batches += 1
             if batches == 2:
                 await store(other, claim(seen=await other.aget_thread("t-1"), run_id="run-2"))
-            done: bool = await write(steps)
+            done: bool = await write(steps, **options)
             return done
 
         monkeypatch.setattr(database, "write", write_and_let_another_claim)
@@ -330,11 +330,11 @@ async def main(url, batches):
         database = await saver._opened()
         write = database.write
 
-        async def write_and_die(steps, left=[int(batches)]):
+        async def write_and_die(steps, may_repeat, left=[int(batches)]):
             if not left[0]:
                 os.kill(os.getpid(), signal.SIGKILL)
             left[0] -= 1
-            return await write(steps)
+            return await write(steps, may_repeat=may_repeat)
 
         database.write = write_and_die
         await saver.aprune(["t-1"], keep_last=2)

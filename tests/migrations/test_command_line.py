@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from everstep.ops.cli import main
 from everstep_savers.sql import migrate
 from everstep_savers.sql.database import parse_url, shown
+from everstep_savers.sql.place import Place
 from everstep_savers.sql.schema import SCHEMA_REVISION as NEWEST
 
 
@@ -55,6 +59,43 @@ def test_json_is_for_scripts(empty_url: str, capsys: pytest.CaptureFixture[str])
         "ok": True,
         "differences": [],
     }
+
+
+def test_a_place_is_named_by_options(empty_postgres_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    url = ("--url", empty_postgres_url)
+    place = ("--schema", "mine", "--table-prefix", "my_")
+    shown_url = shown(parse_url(empty_postgres_url))
+
+    code, _, complaint = said(capsys, "check", *url, *place)
+    assert code == 1
+    assert complaint == (
+        f"database {shown_url} has no Everstep tables yet; create them: everstep db upgrade --url {shown_url} "
+        "--schema mine --table-prefix my_\n"
+    )
+    assert said(capsys, "upgrade", *url, *place)[0] == 0
+    assert said(capsys, "check", *url, *place)[0] == 0
+    assert said(capsys, "current", *url)[1].startswith(f"{shown_url}: no schema")
+
+
+async def test_printed_statements_make_the_schema(
+    empty_postgres_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = ("--schema", "mine", "--table-prefix", "my_")
+    code, statements, complaint = await asyncio.to_thread(
+        said, capsys, "sql", "--url", "postgresql://nowhere:s3cret@nowhere/x", *place
+    )
+    assert (code, complaint) == (0, "")
+    assert "s3cret" not in statements
+    connection = await asyncpg.connect(empty_postgres_url)
+    await connection.execute(statements)
+    await connection.close()
+    assert await migrate.differences(empty_postgres_url, place=Place("mine", "my_")) == []
+
+    path = tmp_path / "x.db"
+    _, statements, _ = await asyncio.to_thread(said, capsys, "sql", "--url", "sqlite:///nowhere.db")
+    with contextlib.closing(sqlite3.connect(path)) as lite:
+        lite.executescript(statements)
+    assert await migrate.differences(f"sqlite:///{path}") == []
 
 
 def test_check_fails_for_a_database_without_a_schema(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,14 +12,14 @@ from everstep_savers.checkpoint import Claim, Commit, TaskWrites, ThreadRecord
 from everstep_savers.codec import default_codec
 from everstep_savers.encoding import encode_commit
 from everstep_savers.rows import CheckpointRow, EncodedCommit, ValueRow, WriteRow
-from everstep_savers.sql import maintenance, queries
+from everstep_savers.sql import include_object, maintenance, queries
 from everstep_savers.sql.postgres import _statement_of
 from everstep_savers.sql.queries import PageShape
 from everstep_savers.sql.schema import (
+    alembic_version,
     channel_values,
     checkpoint_writes,
     checkpoints,
-    include_object,
     metadata,
     threads,
 )
@@ -215,6 +215,6 @@ def test_thread_id_leads_every_primary_key_of_what_belongs_to_threads() -> None:
 
 def test_a_host_application_leaves_our_tables_alone() -> None:
     assert not include_object(threads, "threads", "table", False, None)
-    assert not include_object(None, "everstep_alembic_version", "table", True, None)
+    assert not include_object(alembic_version, "everstep_alembic_version", "table", True, None)
     assert include_object(None, "orders", "table", True, None)
     assert include_object(None, "head", "column", True, None)

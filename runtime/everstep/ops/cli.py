@@ -20,6 +20,7 @@ from everstep.ops.targets import load_target
 from everstep_savers.errors import PersistenceError, SchemaOutOfDate
 from everstep_savers.sql import migrate
 from everstep_savers.sql.database import check_revision, parse_url, shown
+from everstep_savers.sql.place import Place
 from everstep_savers.sql.schema import SCHEMA_REVISION
 
 URL_VARIABLE = "EVERSTEP_DATABASE_URL"
@@ -55,21 +56,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 async def db_upgrade(options: argparse.Namespace) -> Report:
     """Bring the schema to a revision."""
-    before = await migrate.current(options.url)
-    await migrate.upgrade(options.url, options.revision)
-    return _moved(options.url, before, await migrate.current(options.url))
+    place = _place(options)
+    before = await migrate.current(options.url, place=place)
+    await migrate.upgrade(options.url, options.revision, place=place)
+    return _moved(options.url, before, await migrate.current(options.url, place=place))
 
 
 async def db_downgrade(options: argparse.Namespace) -> Report:
     """Take the schema back to an older revision."""
-    before = await migrate.current(options.url)
-    await migrate.downgrade(options.url, options.revision)
-    return _moved(options.url, before, await migrate.current(options.url))
+    place = _place(options)
+    before = await migrate.current(options.url, place=place)
+    await migrate.downgrade(options.url, options.revision, place=place)
+    return _moved(options.url, before, await migrate.current(options.url, place=place))
 
 
 async def db_current(options: argparse.Namespace) -> Report:
     """Say which revision the schema has."""
-    revision = await migrate.current(options.url)
+    revision = await migrate.current(options.url, place=_place(options))
     place = shown(parse_url(options.url))
     data = {"url": place, "revision": revision, "newest": SCHEMA_REVISION}
     return Report(f"{place}: {_named(revision)}, newest is {SCHEMA_REVISION}", data)
@@ -77,14 +80,14 @@ async def db_current(options: argparse.Namespace) -> Report:
 
 async def db_check(options: argparse.Namespace) -> Report:
     """Compare the database with what this version needs."""
-    url = parse_url(options.url)
-    revision = await migrate.current(url)
+    url, place = parse_url(options.url), _place(options)
+    revision = await migrate.current(url, place=place)
     data: dict[str, Any] = {"url": shown(url), "revision": revision, "newest": SCHEMA_REVISION}
     try:
-        check_revision(revision, url)
+        check_revision(revision, url, place)
     except SchemaOutOfDate as error:
         return Report(str(error), {**data, "ok": False, "error": str(error)}, 1)
-    differences = await migrate.differences(url)
+    differences = await migrate.differences(url, place=place)
     data |= {"ok": not differences, "differences": differences}
     if differences:
         listed = "".join(f"\n  {each}" for each in differences)
@@ -102,6 +105,17 @@ def draw_graph(options: argparse.Namespace) -> Report:
     drawing = graph.get_graph(xray=options.xray)
     text: str = getattr(drawing, f"draw_{options.format}")()
     return Report(text.rstrip("\n"), {"name": graph.name, **drawing.to_json()})
+
+
+async def db_sql(options: argparse.Namespace) -> Report:
+    """Print the statements of an upgrade, for somebody else to run."""
+    # Alembic's environment runs an event loop of its own, in other cases than this.
+    text = await asyncio.to_thread(migrate.statements, options.url, options.revision, place=_place(options))
+    return Report(text, {"url": shown(parse_url(options.url)), "sql": text})
+
+
+def _place(options: argparse.Namespace) -> Place:
+    return Place(options.schema, options.table_prefix)
 
 
 def _moved(url: str, before: str | None, after: str | None) -> Report:
@@ -125,6 +139,7 @@ def _parser() -> argparse.ArgumentParser:
     _add(commands, "downgrade", db_downgrade, revision="")
     _add(commands, "current", db_current)
     _add(commands, "check", db_check)
+    _add(commands, "sql", db_sql, revision="head")
     _add_graph(groups)
     return parser
 
@@ -149,6 +164,8 @@ def _add(commands: Any, name: str, command: Command, *, revision: str | None = N
         required=default is None,
         help=f"such as sqlite:///threads.db or postgresql://host/name; {URL_VARIABLE} if left out",
     )
+    parser.add_argument("--schema", help="the Postgres schema of the tables")
+    parser.add_argument("--table-prefix", default="", help="what the names of the tables begin with")
     parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
     if revision is not None:
         parser.add_argument(

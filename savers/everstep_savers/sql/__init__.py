@@ -10,18 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from everstep_savers.sql.cache import SQLCache
+    from everstep_savers.sql.place import Place, include_object
+    from everstep_savers.sql.poolers import UNNAMED_STATEMENTS
     from everstep_savers.sql.saver import SQLSaver
-    from everstep_savers.sql.schema import include_object, metadata
+    from everstep_savers.sql.schema import metadata
     from everstep_savers.sql.store import SQLStore
 
-__all__ = ["SQLCache", "SQLSaver", "SQLStore", "include_object", "metadata"]
+__all__ = ["UNNAMED_STATEMENTS", "Place", "SQLCache", "SQLSaver", "SQLStore", "include_object", "metadata"]
 
 # SQLAlchemy costs more to import than all the rest together.
 _MODULES = {
+    "Place": "place",
     "SQLCache": "cache",
     "SQLSaver": "saver",
     "SQLStore": "store",
-    "include_object": "schema",
+    "UNNAMED_STATEMENTS": "poolers",
+    "include_object": "place",
     "metadata": "schema",
 }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import orjson
 from sqlalchemy import (
@@ -49,7 +49,7 @@ from everstep_savers.cache import (
 )
 from everstep_savers.codec import Codec
 from everstep_savers.sql.database import Database, parse_url
-from everstep_savers.sql.opening import OpensDatabase
+from everstep_savers.sql.opening import OpensDatabase, Where
 from everstep_savers.sql.schema import cache_entries
 from everstep_savers.sql.statements import Statement, compiled
 
@@ -77,6 +77,7 @@ class SQLCache(OpensDatabase, BaseCache[ValueT]):
         auto_migrate: Create or upgrade the schema when the cache opens.
         codec: Turns values into bytes and back.
         clock: Seconds since 1970.
+        where: For an engine: see `Where`.
     """
 
     kind = "cache"
@@ -88,8 +89,9 @@ class SQLCache(OpensDatabase, BaseCache[ValueT]):
         auto_migrate: bool = False,
         codec: Codec | None = None,
         clock: Callable[[], float] = time.time,
+        **where: Unpack[Where],
     ) -> None:
-        OpensDatabase.__init__(self, engine, auto_migrate=auto_migrate)
+        OpensDatabase.__init__(self, engine, auto_migrate=auto_migrate, **where)
         BaseCache.__init__(self, codec=codec)
         self._clock = clock
         self._next_sweep = 0
@@ -103,7 +105,8 @@ class SQLCache(OpensDatabase, BaseCache[ValueT]):
             synchronous: SQLite's setting of that name; ``NORMAL`` may lose the last entries when the power fails.
             options: See `SQLCache`.
         """
-        return cls(cls._database_of(parse_url(url), synchronous=synchronous), **options)
+        where: Any = {name: options.pop(name) for name in Where.__optional_keys__ & options.keys()}
+        return cls(cls._database_of(parse_url(url), synchronous=synchronous, **where), **options)
 
     async def aget(self, keys: Sequence[FullKey]) -> dict[FullKey, ValueT]:
         wanted = unique_keys(keys)

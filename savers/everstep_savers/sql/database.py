@@ -16,6 +16,7 @@ from sqlalchemy.exc import ArgumentError
 
 from everstep_savers.errors import DatabaseUnavailable, SchemaOutOfDate
 from everstep_savers.rows import EncodedCommit
+from everstep_savers.sql.place import DEFAULT_PLACE, Place
 from everstep_savers.sql.schema import SCHEMA_REVISION
 from everstep_savers.sql.statements import Statement
 
@@ -27,8 +28,9 @@ class Database(ABC):
 
     is_postgres: ClassVar[bool]
 
-    def __init__(self, url: URL) -> None:
+    def __init__(self, url: URL, place: Place = DEFAULT_PLACE) -> None:
         self.url = url
+        self.place = place
 
     @abstractmethod
     async def open(self) -> None:
@@ -55,8 +57,12 @@ class Database(ABC):
         """Run a query; what it returns belongs to one moment."""
 
     @abstractmethod
-    async def write(self, steps: Sequence[tuple[Statement, Mapping[str, Any]]]) -> bool:
-        """Run several statements in one transaction; False if the first returns no row, which ends it."""
+    async def write(self, steps: Sequence[tuple[Statement, Mapping[str, Any]]], *, may_repeat: bool = False) -> bool:
+        """Run several statements in one transaction; False if the first returns no row, which ends it.
+
+        Args:
+            may_repeat: Doing it twice is as good as once: it is tried again if the connection drops.
+        """
 
     @abstractmethod
     async def run(self, steps: Sequence[tuple[Statement, Mapping[str, Any]]]) -> Sequence[Sequence[Row]]:
@@ -122,13 +128,14 @@ def root_cause(error: BaseException) -> BaseException:
     return error if error.__cause__ is None else root_cause(error.__cause__)
 
 
-def check_revision(found: str | None, url: URL) -> None:
+def check_revision(found: str | None, url: URL, place: Place = DEFAULT_PLACE) -> None:
     """Refuse a schema that is not the one this package reads and writes.
 
     Raises:
         SchemaOutOfDate: With the command to run.
     """
-    command = f"everstep db upgrade --url {shown(url)}"
+    where = f"--url {shown(url)}{place.options()}"
+    command = f"everstep db upgrade {where}"
     if found is None:
         raise SchemaOutOfDate(f"database {shown(url)} has no Everstep tables yet; create them: {command}")
     if found < SCHEMA_REVISION:
@@ -140,5 +147,5 @@ def check_revision(found: str | None, url: URL) -> None:
         raise SchemaOutOfDate(
             f"database {shown(url)} has schema {found}, this version of everstep knows only up to "
             f"{SCHEMA_REVISION}; install the newer everstep, or with that one take the schema back: "
-            f"everstep db downgrade --revision {SCHEMA_REVISION} --url {shown(url)}"
+            f"everstep db downgrade --revision {SCHEMA_REVISION} {where}"
         )

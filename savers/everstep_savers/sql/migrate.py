@@ -8,6 +8,8 @@ it breaks half-way, nothing of it is left. Alembic loads when there is something
 from __future__ import annotations
 
 import asyncio
+import io
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,13 +24,16 @@ from sqlalchemy import (
     func,
     inspect,
     select,
+    text,
 )
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
 from everstep_savers.sql.database import check_revision, parse_url, root_cause, unavailable
-from everstep_savers.sql.schema import SCHEMA_REVISION, VERSION_TABLE, is_ours, metadata
+from everstep_savers.sql.place import DEFAULT_PLACE, Place
+from everstep_savers.sql.poolers import UNNAMED_STATEMENTS
+from everstep_savers.sql.schema import SCHEMA_REVISION, VERSION_TABLE
 from everstep_savers.sql.statements import revision_query
 
 if TYPE_CHECKING:
@@ -46,7 +51,7 @@ ADVISORY_LOCK = 0x65766572
 _ONE_AT_A_TIME = threading.Lock()
 
 
-async def upgrade(target: URL | str | AsyncEngine, revision: str = "head") -> None:
+async def upgrade(target: URL | str | AsyncEngine, revision: str = "head", *, place: Place = DEFAULT_PLACE) -> None:
     """Bring a database to a revision, by default the newest.
 
     Raises:
@@ -54,27 +59,47 @@ async def upgrade(target: URL | str | AsyncEngine, revision: str = "head") -> No
         SchemaOutOfDate: It is at a revision that this package does not know.
         LookupError: There is no such revision.
     """
-    found = await current(target)
+    found = await current(target, place=place)
     if found is not None and found > SCHEMA_REVISION:
-        check_revision(found, _url_of(target))
+        check_revision(found, _url_of(target), place)
     if revision == "head" and found == SCHEMA_REVISION:
         return
-    await run_locked(target, lambda connection: _upgrade(connection, revision))
+    await run_locked(target, lambda connection: _upgrade(connection, revision, place))
 
 
-async def downgrade(target: URL | str | AsyncEngine, revision: str) -> None:
+async def downgrade(target: URL | str | AsyncEngine, revision: str, *, place: Place = DEFAULT_PLACE) -> None:
     """Take a database back to an older revision, ``"base"`` for none: its tables and data go away."""
-    await run_locked(target, lambda connection: _downgrade(connection, revision))
+    await run_locked(target, lambda connection: _downgrade(connection, revision, place))
 
 
-async def current(target: URL | str | AsyncEngine) -> str | None:
+async def current(target: URL | str | AsyncEngine, *, place: Place = DEFAULT_PLACE) -> str | None:
     """The revision of a database, None if it has no schema."""
-    return await _run(target, _current)
+    return await _run(target, lambda connection: _current(connection, place))
 
 
-async def differences(target: URL | str | AsyncEngine) -> list[str]:
+async def differences(target: URL | str | AsyncEngine, *, place: Place = DEFAULT_PLACE) -> list[str]:
     """What in a database is not as this package's schema says; empty if nothing."""
-    return await _run(target, _differences)
+    return await _run(target, lambda connection: _differences(connection, place))
+
+
+def statements(url: URL | str, revision: str = "head", *, place: Place = DEFAULT_PLACE) -> str:
+    """The statements of an upgrade from nothing, or of ``from:to``, for somebody else to run.
+
+    Raises:
+        LookupError: There is no such revision.
+    """
+    printed = io.StringIO()
+    config = alembic_config(None, place)
+    config.output_buffer = printed
+    config.attributes["url"] = parse_url(url).render_as_string(hide_password=False)
+    with _quietly(), _known_revisions():
+        from alembic import command  # see `alembic_config`
+
+        command.upgrade(config, revision, sql=True)
+    head = f"CREATE SCHEMA IF NOT EXISTS {place.schema};\n\n" if place.schema else ""
+    search = f"SET LOCAL search_path TO {place.schema};\n\n" if place.schema else ""
+    named = Place(table_prefix=place.table_prefix).named(printed.getvalue())
+    return head + named.replace("BEGIN;\n\n", f"BEGIN;\n\n{search}", 1)
 
 
 async def run_locked(target: URL | str | AsyncEngine, work: Callable[[Connection], T]) -> T:
@@ -89,13 +114,13 @@ def migrations_directory() -> Path:
     return packaged if packaged.is_dir() else package.parents[1] / "migrations"
 
 
-def alembic_config(connection: Connection) -> Config:
-    """Alembic's configuration for a connection on which a transaction is open."""
+def alembic_config(connection: Connection | None, place: Place = DEFAULT_PLACE) -> Config:
+    """Alembic's configuration for a connection on which a transaction is open, None to print only."""
     from alembic.config import Config  # costs as much to import as all of SQLAlchemy
 
     config = Config()
     config.set_main_option("script_location", str(migrations_directory()).replace("%", "%%"))
-    config.attributes["connection"] = connection
+    config.attributes |= {"connection": connection, "place": place}
     return config
 
 
@@ -108,7 +133,7 @@ async def _run(target: URL | str | AsyncEngine, work: Callable[[Connection], T],
     try:
         if url.get_backend_name() == "sqlite":
             return await asyncio.to_thread(_run_on_sqlite, url, work, is_writing=is_writing)
-        engine = target if isinstance(target, AsyncEngine) else create_async_engine(url, poolclass=NullPool)
+        engine = target if isinstance(target, AsyncEngine) else _engine_of(url)
         return await _run_on_postgres(engine, work, is_writing=is_writing)
     except (SQLAlchemyError, OSError) as error:
         raise unavailable(url, error) from root_cause(error)
@@ -150,25 +175,67 @@ async def _run_on_postgres(engine: AsyncEngine, work: Callable[[Connection], T],
             _ONE_AT_A_TIME.release()
 
 
-def _current(connection: Connection) -> str | None:
-    if not inspect(connection).has_table(VERSION_TABLE):
+def _engine_of(url: URL) -> AsyncEngine:
+    # Works through a pooler too; a migration gains nothing from statements that are kept.
+    return create_async_engine(url, poolclass=NullPool, connect_args=UNNAMED_STATEMENTS)
+
+
+def _current(connection: Connection, place: Place) -> str | None:
+    if not inspect(connection).has_table(place.table_prefix + VERSION_TABLE, schema=place.schema):
         return None
-    found: str | None = connection.execute(revision_query()).scalar()
+    found: str | None = connection.exec_driver_sql(place.named(str(revision_query()))).scalar()
     return found
 
 
-def _upgrade(connection: Connection, revision: str) -> None:
-    from alembic import command  # see `alembic_config`
+def _upgrade(connection: Connection, revision: str, place: Place) -> None:
+    with _quietly():
+        from alembic import command  # see `alembic_config`
 
-    with _known_revisions():
-        command.upgrade(alembic_config(connection), revision)
+        with _known_revisions(), in_place(connection, place):
+            command.upgrade(alembic_config(connection, place), revision)
 
 
-def _downgrade(connection: Connection, revision: str) -> None:
-    from alembic import command  # see `alembic_config`
+def _downgrade(connection: Connection, revision: str, place: Place) -> None:
+    with _quietly():
+        from alembic import command  # see `alembic_config`
 
-    with _known_revisions():
-        command.downgrade(alembic_config(connection), revision)
+        with _known_revisions(), in_place(connection, place):
+            command.downgrade(alembic_config(connection, place), revision)
+
+
+@contextmanager
+def in_place(connection: Connection, place: Place) -> Iterator[None]:
+    """Let revisions, which know the tables by their plain names, work in another place."""
+    if not place:
+        yield
+        return
+    if place.schema:
+        known = text("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = :name")
+        if not connection.execute(known, {"name": place.schema}).scalar():
+            connection.exec_driver_sql(f"CREATE SCHEMA {place.schema}")
+        connection.exec_driver_sql(f"SET LOCAL search_path TO {place.schema}")
+    prefixed = Place(table_prefix=place.table_prefix)
+
+    def rename(_: Any, __: Any, statement: str, arguments: Any, *___: Any) -> tuple[str, Any]:
+        return prefixed.named(statement), arguments
+
+    event.listen(connection, "before_cursor_execute", rename, retval=True)
+    try:
+        yield
+    finally:
+        event.remove(connection, "before_cursor_execute", rename)
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Whoever migrates on opening a saver did not ask for Alembic's account of it."""
+    logger = logging.getLogger("alembic")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 @contextmanager
@@ -181,13 +248,25 @@ def _known_revisions() -> Iterator[None]:
         raise LookupError(str(error)) from error
 
 
-def _differences(connection: Connection) -> list[str]:
-    from alembic.autogenerate import compare_metadata  # see `alembic_config`
-    from alembic.migration import MigrationContext
+def _differences(connection: Connection, place: Place) -> list[str]:
+    with _quietly():
+        from alembic.autogenerate import compare_metadata  # see `alembic_config`
+        from alembic.migration import MigrationContext
 
-    options = {"version_table": VERSION_TABLE, "include_object": is_ours}
-    context = MigrationContext.configure(connection, opts=options)
-    return [_described(each) for each in compare_metadata(context, metadata)]
+        context = MigrationContext.configure(connection, opts=context_options(place))
+        return [_described(each) for each in compare_metadata(context, place.metadata())]
+
+
+def context_options(place: Place) -> dict[str, Any]:
+    """What Alembic has to know of a place."""
+    return {
+        "version_table": place.table_prefix + VERSION_TABLE,
+        "version_table_schema": place.schema,
+        "include_object": place.is_ours,
+        "include_schemas": place.schema is not None,
+        # Other schemas are not even looked at.
+        "include_name": lambda name, kind, _: kind != "schema" or name == place.schema,
+    }
 
 
 def _described(difference: Any) -> str:

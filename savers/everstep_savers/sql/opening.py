@@ -7,13 +7,29 @@ connections with it; they are let go of, and the database opens anew.
 from __future__ import annotations
 
 import asyncio
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self, TypedDict, Unpack
 
 from sqlalchemy import URL
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from everstep_savers.sql.database import Database, check_revision
+from everstep_savers.sql.database import Database, check_revision, shown
+from everstep_savers.sql.place import Place
+from everstep_savers.sql.poolers import Pooler
 from everstep_savers.sql.sqlite import SQLiteDatabase
+
+
+class Where(TypedDict, total=False):
+    """Where in the database the tables are, and what stands before it.
+
+    Attributes:
+        schema: The Postgres schema the tables are in; made together with them.
+        table_prefix: What the names of the tables begin with.
+        pooler: ``"transaction"`` if PgBouncer, or its like in that mode, stands before Postgres.
+    """
+
+    schema: str | None
+    table_prefix: str
+    pooler: Pooler | None
 
 
 class OpensDatabase:
@@ -22,14 +38,15 @@ class OpensDatabase:
     Args:
         engine: An engine that the program owns and closes itself, or a database.
         auto_migrate: Create or upgrade the schema on opening.
+        where: For an engine: where its tables are.
     """
 
     # What it is, for messages.
     kind: ClassVar[str]
 
-    def __init__(self, engine: AsyncEngine | Database, *, auto_migrate: bool) -> None:
+    def __init__(self, engine: AsyncEngine | Database, *, auto_migrate: bool, **where: Unpack[Where]) -> None:
         self._auto_migrate = auto_migrate
-        self._database = engine if isinstance(engine, Database) else self._database_of(engine.url, engine)
+        self._database = engine if isinstance(engine, Database) else self._database_of(engine.url, engine, **where)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_open = False
         self._opening = asyncio.Lock()
@@ -75,7 +92,7 @@ class OpensDatabase:
                 if self._auto_migrate:
                     await self._database.upgrade()
                 await self._database.open()
-                check_revision(await self._database.revision(), self._database.url)
+                check_revision(await self._database.revision(), self._database.url, self._database.place)
             except BaseException:
                 await self._database.close()
                 self._loop = None
@@ -92,9 +109,14 @@ class OpensDatabase:
         self._loop, self._is_open = None, False
 
     @classmethod
-    def _database_of(cls, url: URL, engine: AsyncEngine | None = None, *, synchronous: str = "FULL") -> Database:
+    def _database_of(
+        cls, url: URL, engine: AsyncEngine | None = None, *, synchronous: str = "FULL", **where: Unpack[Where]
+    ) -> Database:
+        place, pooler = _read(**where)
         if url.get_backend_name() == "sqlite":
-            database = SQLiteDatabase(url, synchronous=synchronous)
+            if pooler is not None:
+                raise ValueError(f"pooler={pooler!r} is for Postgres; {shown(url)} has none")
+            database = SQLiteDatabase(url, synchronous=synchronous, place=place)
             if engine is not None and database.is_in_memory:
                 raise ValueError(
                     f"an in-memory database cannot be shared with an engine; use "
@@ -109,4 +131,8 @@ class OpensDatabase:
         # asyncpg loads only for Postgres.
         from everstep_savers.sql.postgres import PostgresDatabase
 
-        return PostgresDatabase(url, engine)
+        return PostgresDatabase(url, engine, place=place, pooler=pooler)
+
+
+def _read(*, schema: str | None = None, table_prefix: str = "", pooler: Pooler | None = None) -> Any:
+    return Place(schema, table_prefix), pooler

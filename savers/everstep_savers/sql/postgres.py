@@ -22,6 +22,8 @@ from everstep_savers.rows import EncodedCommit
 from everstep_savers.sql import migrate
 from everstep_savers.sql.database import Database, Row, root_cause, unavailable
 from everstep_savers.sql.group import CommitQueue, Outcome
+from everstep_savers.sql.place import DEFAULT_PLACE, Place
+from everstep_savers.sql.poolers import UNNAMED_STATEMENTS, DressedConnection, Pooler, keeps_statements
 from everstep_savers.sql.schema import VERSION_TABLE
 from everstep_savers.sql.statements import (
     FIELDS,
@@ -72,8 +74,18 @@ class PostgresDatabase(Database):
 
     is_postgres = True
 
-    def __init__(self, url: URL, engine: AsyncEngine | None = None) -> None:
-        super().__init__(url)
+    def __init__(
+        self,
+        url: URL,
+        engine: AsyncEngine | None = None,
+        *,
+        place: Place = DEFAULT_PLACE,
+        pooler: Pooler | None = None,
+    ) -> None:
+        super().__init__(url, place)
+        if pooler not in (None, "transaction"):
+            raise ValueError(f"pooler must be 'transaction' or None, not {pooler!r}")
+        self._pooler = pooler
         self._host_engine = engine
         self._engine: AsyncEngine | None = None
         self._kept: list[_Held] = []
@@ -81,7 +93,9 @@ class PostgresDatabase(Database):
         self._queue = CommitQueue(self._store)
 
     async def open(self) -> None:
-        self._engine = self._host_engine or create_async_engine(self.url)
+        self._engine = self._host_engine or create_async_engine(
+            self.url, connect_args=UNNAMED_STATEMENTS if self._pooler else {}
+        )
         self._queue = CommitQueue(self._store)
         await self._put_back(await self._take())
 
@@ -107,7 +121,7 @@ class PostgresDatabase(Database):
         arguments = statement.arguments(values)
         return await self._with_retry(lambda raw: raw.fetch(statement.text, *arguments))
 
-    async def write(self, steps: Sequence[tuple[Statement, Mapping[str, Any]]]) -> bool:
+    async def write(self, steps: Sequence[tuple[Statement, Mapping[str, Any]]], *, may_repeat: bool = False) -> bool:
         async def run(raw: Raw) -> bool:
             async with raw.transaction():
                 (guard, values), *rest = steps
@@ -117,7 +131,7 @@ class PostgresDatabase(Database):
                     await raw.execute(statement.text, *statement.arguments(values))
             return True
 
-        return await self._translated(self._run(run))
+        return await (self._with_retry(run) if may_repeat else self._translated(self._run(run)))
 
     async def run(self, steps: Sequence[tuple[Statement, Mapping[str, Any]]]) -> Sequence[Sequence[Row]]:
         async def run(raw: Raw) -> list[Sequence[Row]]:
@@ -135,7 +149,7 @@ class PostgresDatabase(Database):
 
     async def revision(self) -> str | None:
         async def run(raw: Raw) -> str | None:
-            if await raw.fetchval("SELECT to_regclass($1)", VERSION_TABLE) is None:
+            if await raw.fetchval("SELECT to_regclass($1)", self.place.qualified(VERSION_TABLE)) is None:
                 return None
             found: str | None = await raw.fetchval(_revision().text)
             return found
@@ -143,7 +157,7 @@ class PostgresDatabase(Database):
         return await self._with_retry(run)
 
     async def upgrade(self) -> None:
-        await migrate.upgrade(self._host_engine or self.url)
+        await migrate.upgrade(self._host_engine or self.url, place=self.place)
 
     async def _store(self, commits: Sequence[EncodedCommit]) -> Sequence[Outcome]:
         try:
@@ -202,7 +216,16 @@ class PostgresDatabase(Database):
         finally:
             self._waiting -= 1
         fairy = await pooled.get_raw_connection()
-        return _Held(pooled, fairy.driver_connection)
+        return _Held(pooled, await self._dressed(pooled, fairy.driver_connection))
+
+    async def _dressed(self, pooled: AsyncConnection, raw: Any) -> Any:
+        if self._pooler is not None and keeps_statements(raw):
+            await pooled.close()
+            raise ValueError(
+                "pooler='transaction' needs an engine whose connections keep no prepared statements; make it with "
+                "create_async_engine(url, connect_args=everstep_savers.sql.UNNAMED_STATEMENTS)"
+            )
+        return DressedConnection(raw, self.place, self._pooler) if self.place or self._pooler else raw
 
     async def _take_fresh(self) -> _Held:
         """A connection that answers: others in the pool may have dropped together with the last one."""

@@ -116,7 +116,7 @@ async def _remove(database: Database, thread: Candidate, places: Sequence[Place]
             "token": thread.token,
             **_bound_places(batch, is_postgres=database.is_postgres),
         }
-        if not await database.write([(step, values) for step in steps]):
+        if not await database.write([(step, values) for step in steps], may_repeat=True):
             return start
     return len(places)
 

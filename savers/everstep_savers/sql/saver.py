@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -37,7 +37,7 @@ from everstep_savers.retention import Pruned, Strategy, policy_of
 from everstep_savers.rows import CheckpointRow, EncodedCommit
 from everstep_savers.sql import maintenance, queries
 from everstep_savers.sql.database import Database, parse_url
-from everstep_savers.sql.opening import OpensDatabase
+from everstep_savers.sql.opening import OpensDatabase, Where
 from everstep_savers.sql.pages import Page, listing_of, read_page
 from everstep_savers.sql.parts import bound_texts
 from everstep_savers.sql.pruning import prune
@@ -64,8 +64,9 @@ class SQLSaver(OpensDatabase, MaintainedSaver[EncodedCommit]):
         *,
         auto_migrate: bool = False,
         codec: Codec | None = None,
+        **where: Unpack[Where],
     ) -> None:
-        OpensDatabase.__init__(self, engine, auto_migrate=auto_migrate)
+        OpensDatabase.__init__(self, engine, auto_migrate=auto_migrate, **where)
         MaintainedSaver.__init__(self, codec=codec)
 
     @classmethod
@@ -76,6 +77,7 @@ class SQLSaver(OpensDatabase, MaintainedSaver[EncodedCommit]):
         auto_migrate: bool = False,
         codec: Codec | None = None,
         synchronous: str = "FULL",
+        **where: Unpack[Where],
     ) -> Self:
         """Make a saver for a database URL, such as ``sqlite:///threads.db`` or ``postgresql://host/name``.
 
@@ -84,8 +86,9 @@ class SQLSaver(OpensDatabase, MaintainedSaver[EncodedCommit]):
             auto_migrate: Create or upgrade the schema when the saver opens.
             codec: Turns values into bytes and back.
             synchronous: SQLite's setting of that name; ``FULL`` syncs each commit to disk.
+            where: See `Where`.
         """
-        database = cls._database_of(parse_url(url), synchronous=synchronous)
+        database = cls._database_of(parse_url(url), synchronous=synchronous, **where)
         return cls(database, auto_migrate=auto_migrate, codec=codec)
 
     @classmethod
@@ -209,7 +212,7 @@ class SQLSaver(OpensDatabase, MaintainedSaver[EncodedCommit]):
 
     async def adelete_thread(self, thread_id: str) -> None:
         values = {"thread_id": checked_key("thread_id", thread_id), "now": _now()}
-        await self._write(_delete_steps(await self._dialect()), values)
+        await self._write(_delete_steps(await self._dialect()), values, may_repeat=True)
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         values = {
@@ -226,7 +229,7 @@ class SQLSaver(OpensDatabase, MaintainedSaver[EncodedCommit]):
         values = {"runs": bound_texts(runs, is_postgres=is_postgres), "now": _now()}
         query = _runs_query(is_postgres)
         for (thread_id,) in await self._database.fetch(query, values):
-            await self._write(_delete_run_steps(is_postgres), values | {"thread_id": thread_id})
+            await self._write(_delete_run_steps(is_postgres), values | {"thread_id": thread_id}, may_repeat=True)
 
     async def aprune(
         self,
@@ -262,9 +265,9 @@ class SQLSaver(OpensDatabase, MaintainedSaver[EncodedCommit]):
         database = await self._opened()
         return read_page(await database.fetch(query, values))
 
-    async def _write(self, steps: Sequence[Statement], values: Mapping[str, Any]) -> bool:
+    async def _write(self, steps: Sequence[Statement], values: Mapping[str, Any], *, may_repeat: bool = False) -> bool:
         database = await self._opened()
-        return await database.write([(step, values) for step in steps])
+        return await database.write([(step, values) for step in steps], may_repeat=may_repeat)
 
     async def _dialect(self) -> bool:
         return (await self._opened()).is_postgres

@@ -8,8 +8,6 @@ hold only what the savers made themselves. Revisions live in `migrations/version
 
 from __future__ import annotations
 
-from typing import Any
-
 from sqlalchemy import (
     ARRAY,
     JSON,
@@ -167,13 +165,3 @@ alembic_version = Table(
     Column("version_num", String(32), nullable=False),
     PrimaryKeyConstraint("version_num", name=f"{VERSION_TABLE}_pkc"),
 )
-
-
-def is_ours(item: Any, name: str | None, kind: str, reflected: bool, compare_to: Any) -> bool:
-    """Alembic's `include_object` for Everstep's own migrations: other tables of the database do not exist."""
-    return kind != "table" or name in metadata.tables
-
-
-def include_object(item: Any, name: str | None, kind: str, reflected: bool, compare_to: Any) -> bool:
-    """Alembic's `include_object` for a host application: leaves Everstep's tables alone."""
-    return kind != "table" or not (name in metadata.tables or name == VERSION_TABLE)

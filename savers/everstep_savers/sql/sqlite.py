@@ -30,6 +30,7 @@ from everstep_savers.fencing import ThreadState, refusal, value_conflict
 from everstep_savers.rows import EncodedCommit
 from everstep_savers.sql import migrate
 from everstep_savers.sql.database import Database, Row, unavailable
+from everstep_savers.sql.place import DEFAULT_PLACE, Place
 from everstep_savers.sql.schema import SCHEMA_REVISION, VERSION_TABLE, alembic_version, metadata
 from everstep_savers.sql.statements import (
     FIELDS,
@@ -66,8 +67,10 @@ class SQLiteDatabase(Database):
 
     is_postgres = False
 
-    def __init__(self, url: URL, *, synchronous: str = "FULL") -> None:
-        super().__init__(url)
+    def __init__(self, url: URL, *, synchronous: str = "FULL", place: Place = DEFAULT_PLACE) -> None:
+        super().__init__(url, place)
+        if place.schema is not None:
+            raise ValueError(f"SQLite has no schemas: use table_prefix={place.schema + '_'!r} in place of schema")
         if synchronous.upper() not in ("OFF", "NORMAL", "FULL", "EXTRA"):
             raise ValueError(f"synchronous must be OFF, NORMAL, FULL or EXTRA, not {synchronous!r}")
         self._synchronous = synchronous.upper()
@@ -82,7 +85,7 @@ class SQLiteDatabase(Database):
     async def open(self) -> None:
         if not self._exists():
             return  # looking at a database does not create it; `revision` finds none
-        connect = partial(_connect, self.url, self._synchronous)
+        connect = partial(_connect, self.url, self._synchronous, self.place)
         names = (
             ["everstep-sqlite-writer"] if self.is_in_memory else ["everstep-sqlite-writer", "everstep-sqlite-reader"]
         )
@@ -116,7 +119,7 @@ class SQLiteDatabase(Database):
         )
         return rows
 
-    async def write(self, steps: Sequence[tuple[Statement, Mapping[str, Any]]]) -> bool:
+    async def write(self, steps: Sequence[tuple[Statement, Mapping[str, Any]]], *, may_repeat: bool = False) -> bool:
         is_done: bool = await self._workers[0].call(partial(_write, steps))
         return is_done
 
@@ -127,12 +130,12 @@ class SQLiteDatabase(Database):
     async def revision(self) -> str | None:
         if not self._workers:
             return None
-        found: str | None = await self._workers[0].call(_revision)
+        found: str | None = await self._workers[0].call(partial(_revision, self.place.qualified(VERSION_TABLE)))
         return found
 
     async def upgrade(self) -> None:
         if not self.is_in_memory:
-            await migrate.upgrade(self.url)
+            await migrate.upgrade(self.url, place=self.place)
 
 
 class _Worker:
@@ -289,17 +292,33 @@ def _run(steps: Sequence[tuple[Statement, Mapping[str, Any]]], connection: sqlit
         return [connection.execute(step.text, step.arguments(values)).fetchall() for step, values in steps]
 
 
-def _revision(connection: sqlite3.Connection) -> str | None:
-    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", [VERSION_TABLE]).fetchall():
+def _revision(version_table: str, connection: sqlite3.Connection) -> str | None:
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", [version_table]).fetchall():
         return None
     found = connection.execute(_revision_statement().text).fetchone()
     return found[0] if found else None
 
 
-def _connect(url: URL, synchronous: str) -> sqlite3.Connection:
+class _PlacedConnection(sqlite3.Connection):
+    """A connection to a database whose tables are in another place."""
+
+    place: Place
+
+    def execute(self, text: str, arguments: Any = (), /) -> sqlite3.Cursor:
+        return super().execute(self.place.named(text), arguments)
+
+    def executemany(self, text: str, rows: Any, /) -> sqlite3.Cursor:
+        return super().executemany(self.place.named(text), rows)
+
+
+def _connect(url: URL, synchronous: str, place: Place = DEFAULT_PLACE) -> sqlite3.Connection:
     (name,), options = pysqlite.dialect().create_connect_args(url)
     settings: dict[str, Any] = {"timeout": BUSY_TIMEOUT, **options, "isolation_level": None, "cached_statements": 256}
+    if place:
+        settings["factory"] = _PlacedConnection
     connection: sqlite3.Connection = sqlite3.connect(name, **settings)
+    if isinstance(connection, _PlacedConnection):
+        connection.place = place
     try:
         _use_wal(connection)
         connection.execute(f"PRAGMA synchronous = {synchronous}")

@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -21,7 +21,7 @@ from everstep_savers.codec import Codec, default_codec
 from everstep_savers.sql import store_statements as statements
 from everstep_savers.sql.database import Database, parse_url
 from everstep_savers.sql.filters import conditions_of, fields_of
-from everstep_savers.sql.opening import OpensDatabase
+from everstep_savers.sql.opening import OpensDatabase, Where
 from everstep_savers.sql.statements import Statement, compiled
 from everstep_savers.sql.store_statements import FoundRow, ItemRow, Search, VectorRow
 from everstep_savers.store.base import (
@@ -70,6 +70,7 @@ class SQLStore(OpensDatabase, AsyncBatchedBaseStore):
         auto_migrate: Create or upgrade the schema when the store opens.
         codec: Turns values into bytes and back.
         clock: Seconds since 1970.
+        where: For an engine: see `Where`.
     """
 
     kind = "store"
@@ -84,8 +85,9 @@ class SQLStore(OpensDatabase, AsyncBatchedBaseStore):
         auto_migrate: bool = False,
         codec: Codec | None = None,
         clock: Callable[[], float] = time.time,
+        **where: Unpack[Where],
     ) -> None:
-        OpensDatabase.__init__(self, engine, auto_migrate=auto_migrate)
+        OpensDatabase.__init__(self, engine, auto_migrate=auto_migrate, **where)
         AsyncBatchedBaseStore.__init__(self)
         self.ttl_config = check_ttl_config(ttl)
         self.codec = codec or default_codec
@@ -104,7 +106,8 @@ class SQLStore(OpensDatabase, AsyncBatchedBaseStore):
             synchronous: SQLite's setting of that name; ``FULL`` syncs each write to disk.
             options: See `SQLStore`.
         """
-        return cls(cls._database_of(parse_url(url), synchronous=synchronous), **options)
+        where: Any = {name: options.pop(name) for name in Where.__optional_keys__ & options.keys()}
+        return cls(cls._database_of(parse_url(url), synchronous=synchronous, **where), **options)
 
     @classmethod
     def from_conn_string(cls, conn_string: str, **options: Any) -> Self:
