@@ -86,10 +86,8 @@ class BaseCheckpointSaver(ScriptMethods, ABC):
         """Store a checkpoint as child of the one `config` names, and return the config that names it.
 
         Only the channels in `new_versions` are stored; the others are found under the version they had.
-        A version holds one value for good, since other checkpoints may share it.
-
-        Raises:
-            ThreadConflict: Another value is stored under one of `new_versions` already.
+        A version holds one value for good, since other checkpoints may share it: a checkpoint that brings
+        another value under one of `new_versions` keeps its own, and changes no other.
         """
 
     @abstractmethod

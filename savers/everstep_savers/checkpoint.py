@@ -32,6 +32,7 @@ NULL_TASK_ID = "00000000-0000-0000-0000-000000000000"
 CHECKPOINT_FORMAT = 4
 
 Version = int | str | float
+ChannelVersions = dict[str, Version]
 Status = Literal["running", "interrupted", "done", "failed", "cancelled", "drained", "out_of_steps"]
 PendingWrite = tuple[str, str, Any]  # task id, channel, value
 
@@ -230,6 +231,26 @@ def empty_checkpoint() -> Checkpoint:
         versions_seen={},
         updated_channels=None,
     )
+
+
+def create_checkpoint(
+    checkpoint: Checkpoint, channels: Mapping[str, Any] | None, step: int, *, id: str | None = None
+) -> Checkpoint:
+    """The checkpoint after another one, as tests and tools of the neighbouring ecosystem make it.
+
+    Args:
+        checkpoint: The one before.
+        channels: Live channels, whose values it has; None for the values of the one before.
+        step: Not used; ids are in order without it.
+        id: Its id, a new one by default.
+    """
+    made = copy_checkpoint(checkpoint)
+    made["id"] = id or new_checkpoint_id(checkpoint["id"])
+    made["ts"] = datetime.now(UTC).isoformat()
+    if channels is not None:
+        live = {key: channels[key] for key in checkpoint["channel_versions"] if key in channels}
+        made["channel_values"] = {key: channel.checkpoint() for key, channel in live.items() if channel.is_available()}
+    return made
 
 
 def copy_checkpoint(checkpoint: Checkpoint) -> Checkpoint:

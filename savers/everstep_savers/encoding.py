@@ -96,13 +96,19 @@ def encode_put(
     checkpoint: Checkpoint,
     metadata: CheckpointMetadata,
     new_versions: Mapping[str, Version],
+    *,
+    is_apart: bool = False,
 ) -> EncodedCommit:
     """Encode the checkpoint of a plain `aput`, child of `parent`.
 
     A value of a channel that has no version cannot be found by it, and is kept inside the checkpoint.
+
+    Args:
+        is_apart: The checkpoint keeps its new values to itself.
     """
     unversioned = frozenset(checkpoint["channel_values"].keys() - checkpoint["channel_versions"].keys())
-    new = NewCheckpoint(parent.checkpoint_ns, checkpoint, metadata, parent.checkpoint_id, new_versions, unversioned)
+    inside = unversioned | frozenset(new_versions) if is_apart else unversioned
+    new = NewCheckpoint(parent.checkpoint_ns, checkpoint, metadata, parent.checkpoint_id, new_versions, inside)
     return encode_commit(codec, Commit(parent.thread_id, checkpoints=(new,)), is_fenced=False)
 
 

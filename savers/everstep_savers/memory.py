@@ -41,6 +41,7 @@ from everstep_savers.decoding import (
 )
 from everstep_savers.delta import ValueKey, needed_values
 from everstep_savers.encoding import encode_commit, encode_put, encode_put_writes, task_writes
+from everstep_savers.errors import ThreadConflict
 from everstep_savers.fencing import ThreadState, checkpoint_missing, copy_refused, refusal, value_conflict
 from everstep_savers.history import HistoryWalk, values_of, visit_row
 from everstep_savers.metadata import encode_metadata, has_values
@@ -188,7 +189,11 @@ class InMemorySaver(MaintainedSaver[EncodedCommit]):
         new_versions: Mapping[str, Version],
     ) -> dict[str, Any]:
         parent = address_of(config)
-        self._commit(encode_put(self.codec, parent, checkpoint, metadata, new_versions))
+        try:
+            self._commit(encode_put(self.codec, parent, checkpoint, metadata, new_versions))
+        except ThreadConflict:
+            # Another value is stored under one of these versions already, and may be shared.
+            self._commit(encode_put(self.codec, parent, checkpoint, metadata, new_versions, is_apart=True))
         return parent._replace(checkpoint_id=checkpoint["id"]).config()
 
     async def aput_writes(

@@ -100,6 +100,14 @@ async def test_an_engine_of_another_driver_is_refused(postgres_url: str, monkeyp
     await engine.dispose()
 
 
+async def test_a_saver_is_made_by_the_name_of_the_ecosystem(tmp_path: Path, postgres_url: str) -> None:
+    for name in (":memory:", str(tmp_path / "threads.db"), postgres_url):
+        async with SQLSaver.from_conn_string(name) as saver:
+            await put_chain(saver, 1)
+    async with SQLSaver.from_url(f"sqlite:///{tmp_path / 'threads.db'}") as saver:
+        assert await saver.aget(config()) is not None
+
+
 async def test_auto_migrate_makes_the_schema_on_opening(empty_url: str) -> None:
     async with SQLSaver.from_url(empty_url, auto_migrate=True) as saver:
         await put_chain(saver, 1)

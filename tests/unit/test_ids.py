@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import uuid
+from uuid import RFC_4122
 
 import pytest
 
-from everstep_savers.ids import new_checkpoint_id
+from everstep_savers.ids import new_checkpoint_id, uuid6
 
 NOW = 1_700_000_000_000_000_000
 
@@ -55,3 +56,16 @@ def test_an_id_sorts_after_its_parent_whatever_the_clock_says(later: int) -> Non
 )
 def test_an_id_of_another_kind_sets_no_bound(after: str) -> None:
     assert at(NOW, after=after) == at(NOW)
+
+
+def test_ids_by_the_name_of_the_ecosystem_are_uuids_in_order() -> None:
+    made = [uuid6() for _ in range(100)]
+
+    assert made == sorted(made)
+    assert {(each.version, each.variant) for each in made} == {(6, RFC_4122)}
+
+
+def test_the_parts_of_such_an_id_can_be_given() -> None:
+    made = uuid6(node=0x123456789ABC, clock_seq=-2)
+
+    assert (made.node, made.clock_seq, made.version) == (0x123456789ABC, 0x3FFE, 6)

@@ -31,6 +31,7 @@ from everstep_savers.checkpoint import (
 from everstep_savers.codec import Codec, Encoded
 from everstep_savers.decoding import decode_thread
 from everstep_savers.encoding import encode_commit, encode_put, encode_put_writes, task_writes
+from everstep_savers.errors import ThreadConflict
 from everstep_savers.fencing import checkpoint_missing, copy_refused
 from everstep_savers.history import HistoryWalk, values_of, visit_row
 from everstep_savers.retention import Pruned, Strategy, policy_of
@@ -176,7 +177,11 @@ class SQLSaver(OpensDatabase, MaintainedSaver[EncodedCommit]):
         new_versions: Mapping[str, Version],
     ) -> dict[str, Any]:
         parent = address_of(config)
-        await self.acommit(encode_put(self.codec, parent, checkpoint, metadata, new_versions))
+        try:
+            await self.acommit(encode_put(self.codec, parent, checkpoint, metadata, new_versions))
+        except ThreadConflict:
+            # Another value is stored under one of these versions already, and may be shared.
+            await self.acommit(encode_put(self.codec, parent, checkpoint, metadata, new_versions, is_apart=True))
         return parent._replace(checkpoint_id=checkpoint["id"]).config()
 
     async def aput_writes(
