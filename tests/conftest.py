@@ -24,6 +24,7 @@ import pytest
 from sqlalchemy import make_url
 
 from everstep_savers.base import AtomicSaver
+from everstep_savers.conformance.storage import Storage
 from everstep_savers.memory import InMemorySaver
 from everstep_savers.sql import migrate
 from everstep_savers.sql.saver import SQLSaver
@@ -116,6 +117,12 @@ def saver_url(request: pytest.FixtureRequest) -> str:
     """A database with the newest schema, of each kind in turn."""
     url: str = request.getfixturevalue(f"{request.param}_url")
     return url
+
+
+@pytest.fixture
+def storage(saver_url: str) -> Storage:
+    """The same, as the conformance suite wants it."""
+    return Storage("everstep_savers.sql.saver:SQLSaver.from_url", saver_url)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

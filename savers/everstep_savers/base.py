@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Generic, TypeVar
 
+from everstep_savers.addresses import address_of
 from everstep_savers.blocking import run_blocking
 from everstep_savers.checkpoint import (
     Checkpoint,
@@ -24,7 +25,8 @@ from everstep_savers.checkpoint import (
     ThreadRecord,
     Version,
 )
-from everstep_savers.codec import Codec, default_codec
+from everstep_savers.codec import Codec, Encoded, default_codec
+from everstep_savers.fencing import checkpoint_missing
 from everstep_savers.history import HistoryWalk
 from everstep_savers.retention import Pruned, Strategy
 from everstep_savers.script import ScriptMethods
@@ -37,7 +39,13 @@ class BaseCheckpointSaver(ScriptMethods, ABC):
     """Keeps checkpoints and pending writes by thread, namespace and checkpoint id.
 
     A config is ``{"configurable": {"thread_id": ..., "checkpoint_ns": "", "checkpoint_id": None}}``;
-    the namespace defaults to the root graph's, the id to the newest checkpoint.
+    the namespace defaults to the root graph's, the id to the newest checkpoint. Numbers are thread ids by their text.
+
+    What is put comes back equal and of the same type, or is refused before anything is stored: a value that the codec
+    cannot keep, or metadata that is not JSON, with `CodecError`; a name that cannot be a key (it has a NUL character
+    or a lone surrogate), or a config without a thread, with ``ValueError``. What a program does to its values after
+    it has put them, or to those it has read, changes nothing that is stored. `everstep_savers.conformance` has a test
+    for each sentence here.
     """
 
     atomic: ClassVar[bool] = False
@@ -47,7 +55,7 @@ class BaseCheckpointSaver(ScriptMethods, ABC):
 
     @abstractmethod
     async def aget_tuple(self, config: Config) -> CheckpointTuple | None:
-        """Return the named checkpoint, or the thread's head, or None if there is none.
+        """Return the named checkpoint, or the newest of the namespace (of the root: the head), or None.
 
         The returned `config` names the checkpoint by all three keys; `parent_config` names its parent,
         None for the first. `pending_writes` holds the writes stored against it, in the order of task,
@@ -68,11 +76,12 @@ class BaseCheckpointSaver(ScriptMethods, ABC):
         Args:
             config: Thread, and optionally namespace and id; without a namespace all namespaces of the
                 thread are listed, with None all threads.
-            filter: Metadata keys that must have exactly these values.
+            filter: Metadata keys that must have exactly these values, of the same type.
             before: Only checkpoints older than this config's `checkpoint_id`.
             limit: At most this many.
 
-        No lock or transaction is held between items: a paused reader holds back no writer.
+        No lock or transaction is held between items: a paused reader holds back no writer. A listing whose thread is
+        deleted meanwhile ends.
         """
 
     @abstractmethod
@@ -85,6 +94,7 @@ class BaseCheckpointSaver(ScriptMethods, ABC):
     ) -> dict[str, Any]:
         """Store a checkpoint as child of the one `config` names, and return the config that names it.
 
+        The newest by its id is the head, in whatever order they are put; one that is there already is replaced.
         Only the channels in `new_versions` are stored; the others are found under the version they had.
         A version holds one value for good, since other checkpoints may share it: a checkpoint that brings
         another value under one of `new_versions` keeps its own, and changes no other.
@@ -98,7 +108,7 @@ class BaseCheckpointSaver(ScriptMethods, ABC):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        """Store writes of a task against the checkpoint `config` names.
+        """Store writes of a task against the checkpoint `config` names, which must have an id.
 
         Ordinary writes count from 0 and are kept as first written; special writes (`WRITES_IDX_MAP`)
         replace an earlier one of the same task and kind.
@@ -106,7 +116,10 @@ class BaseCheckpointSaver(ScriptMethods, ABC):
 
     @abstractmethod
     async def adelete_thread(self, thread_id: str) -> None:
-        """Remove everything stored for a thread, all namespaces; deleting an unknown thread does nothing."""
+        """Remove everything stored for a thread, all namespaces; deleting an unknown thread does nothing.
+
+        The thread id can be used again.
+        """
 
     def get_next_version(self, current: Any, channel: Any = None) -> Any:
         """Return a version greater than `current` (None for the first); `channel` is not used."""
@@ -123,7 +136,11 @@ class BaseCheckpointSaver(ScriptMethods, ABC):
         Raises:
             CheckpointNotFound: `config` names a checkpoint that the thread does not have.
         """
-        return Loaded(await self.aget_tuple(config))
+        found = await self.aget_tuple(config)
+        address = address_of(config)
+        if found is None and address.checkpoint_id:
+            raise checkpoint_missing(address)
+        return Loaded(found)
 
     async def aget_delta_channel_history(
         self, *, config: Config, channels: Sequence[str]
@@ -180,7 +197,11 @@ class AtomicSaver(BaseCheckpointSaver, Generic[PreparedT]):
         """Make a prepared commit durable, all of it or nothing, and return the thread's token.
 
         Commits of one thread take effect in the order in which they are awaited; repeating a commit
-        whose fate is unknown (the connection broke) stores it at most once.
+        whose fate is unknown (the connection broke) stores it at most once. Whoever is killed, or gives up, leaves
+        whole commits; a refused one does not spoil those of other threads. A claim makes the thread's row if there
+        is none, raises the token by one, and clears the error of the run before. The input it brings is kept until
+        a later commit brings a root checkpoint. The head moves to the last root checkpoint of the commit. An id
+        that was deleted can be claimed anew, under tokens that were never given out.
 
         Raises:
             ThreadConflict: The commit claims a thread which is no longer as it was seen, or brings another
@@ -249,3 +270,9 @@ class MaintainedSaver(AtomicSaver[PreparedT]):
         Raises:
             ValueError: Neither `thread_ids` nor `older_than` is given, or one of the arguments makes no sense.
         """
+
+    @abstractmethod
+    async def araw_value(
+        self, thread_id: str, channel: str, checkpoint_id: str | None = None, checkpoint_ns: str = ""
+    ) -> Encoded | None:
+        """Return a channel's value as it is stored, tag and bytes, decodable or not; None if there is none."""

@@ -271,7 +271,6 @@ class InMemorySaver(MaintainedSaver[EncodedCommit]):
     async def araw_value(
         self, thread_id: str, channel: str, checkpoint_id: str | None = None, checkpoint_ns: str = ""
     ) -> Encoded | None:
-        """Return a channel's value as it is stored, decodable or not; None if there is none."""
         row = self._find(Address(thread_id, checkpoint_ns, checkpoint_id))
         if row is None:
             return None

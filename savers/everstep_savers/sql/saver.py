@@ -251,7 +251,6 @@ class SQLSaver(OpensDatabase, MaintainedSaver[EncodedCommit]):
     async def araw_value(
         self, thread_id: str, channel: str, checkpoint_id: str | None = None, checkpoint_ns: str = ""
     ) -> Encoded | None:
-        """Return a channel's value as it is stored, decodable or not; None if there is none."""
         page = await self._load(Address(thread_id, checkpoint_ns, checkpoint_id))
         return page.raw_value(channel) if page.checkpoints else None
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from typing import Any
 
 from everstep_savers.checkpoint import TaskWrites
-from everstep_savers.sql.saver import SQLSaver
-from tests.conformance.records import claim, config, new, step
+from everstep_savers.conformance.records import claim, config, new, step
+from everstep_savers.conformance.storage import Storage
 
 
-async def commit_for_ever(saver: SQLSaver, thread_id: str) -> None:
+async def commit_for_ever(saver: Any, thread_id: str) -> None:
     """Each commit stores two equal values, a checkpoint, and two writes; printed once it is stored."""
     loaded = await saver.aload(config(thread_id))
     token = await saver.acommit(saver.prepare(claim(thread_id, seen=loaded.thread)))
@@ -25,12 +26,12 @@ async def commit_for_ever(saver: SQLSaver, thread_id: str) -> None:
         print(thread_id, number, flush=True)
 
 
-async def main(url: str, thread_ids: list[str]) -> None:
+async def main(storage: Storage, thread_ids: list[str]) -> None:
     """Commit on several threads at once."""
-    async with SQLSaver.from_url(url) as saver, asyncio.TaskGroup() as group:
+    async with storage.opened() as saver, asyncio.TaskGroup() as group:
         for thread_id in thread_ids:
             group.create_task(commit_for_ever(saver, thread_id))
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], sys.argv[2:]))
+    asyncio.run(main(Storage(*sys.argv[1:3]), sys.argv[3:]))

@@ -1,4 +1,4 @@
-"""`BaseCheckpointSaver`: a test per sentence of its contract, over memory, SQLite and Postgres."""
+"""`BaseCheckpointSaver`: what is put is read again, as it was; a test per sentence of the contract."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from everstep_savers.base import AtomicSaver
+from everstep_savers.base import BaseCheckpointSaver
 from everstep_savers.checkpoint import ERROR, INTERRUPT, RESUME, WRITES_IDX_MAP, empty_checkpoint
-from everstep_savers.errors import CheckpointNotFound, CodecError, ThreadConflict
-from everstep_savers.sql.saver import SQLSaver
-from tests.conformance.records import checkpoint, config, named, put_chain
+from everstep_savers.conformance.records import checkpoint, config, named, put_chain
+from everstep_savers.conformance.storage import Storage
+from everstep_savers.errors import CheckpointNotFound, CodecError
 
-Saver = AtomicSaver[Any]
+Saver = BaseCheckpointSaver
 
 
 async def test_a_checkpoint_comes_back_as_it_was_put(saver: Saver) -> None:
@@ -83,10 +83,8 @@ async def test_what_was_never_put_is_none(saver: Saver, at: dict[str, Any]) -> N
 async def test_loading_a_checkpoint_that_the_thread_does_not_have_is_an_error(saver: Saver) -> None:
     await put_chain(saver, 1)
 
-    with pytest.raises(CheckpointNotFound) as caught:
+    with pytest.raises(CheckpointNotFound):
         await saver.aload(config(checkpoint_id="none"))
-
-    assert str(caught.value) == "thread 't-1' has no checkpoint 'none'; alist shows those it has."
 
 
 async def test_loading_an_unknown_thread_finds_nothing(saver: Saver) -> None:
@@ -129,20 +127,17 @@ async def test_putting_a_checkpoint_again_replaces_it(saver: Saver) -> None:
     assert [each.metadata for each in found] == [{"step": 2}]
 
 
-async def test_a_second_value_under_one_version_is_refused_and_nothing_stored(saver: Saver) -> None:
-    (first,) = await put_chain(saver, 1)
-    other = checkpoint({"n": "another"}, {"n": 1}, after=first)
+async def test_a_second_value_under_one_version_is_kept_by_its_checkpoint_alone(saver: Saver) -> None:
+    first = checkpoint({"n": "first", "m": 1}, {"n": 1, "m": 1})
+    at = await saver.aput(config(), first, {}, {"n": 1, "m": 1})
+    other = checkpoint({"n": "other", "m": 1}, {"n": 1, "m": 1}, after=first["id"])
 
-    with pytest.raises(ThreadConflict) as caught:
-        await saver.aput(config(checkpoint_id=first), other, {}, {"n": 1})
+    later = await saver.aput(at, other, {}, {"n": 1})
 
-    assert str(caught.value) == (
-        "thread 't-1' has another value under one of this checkpoint's channel versions already; nothing was "
-        "written. A branch from an older checkpoint must count its versions on from the newest one of the "
-        "thread (`Loaded.newest_version`)."
-    )
-    assert named(await saver.aget_tuple(config())) == first
-    assert await saver.aget_tuple(config(checkpoint_id=other["id"])) is None
+    for where, value in ((at, "first"), (later, "other")):
+        found = await saver.aget(where)
+        assert found is not None
+        assert found["channel_values"] == {"n": value, "m": 1}
 
 
 @pytest.mark.parametrize("versions", [("1", "2"), (1, 2), (1.0, 1.5), ("00000000.5", "00000001.5")], ids=str)
@@ -250,22 +245,13 @@ async def test_writes_belong_to_their_checkpoint_only(saver: Saver) -> None:
 
 
 async def test_writes_need_a_checkpoint_id(saver: Saver) -> None:
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError):
         await saver.aput_writes(config(), [("a", 1)], "task-1")
-
-    assert str(caught.value) == (
-        "writes of task 'task-1' belong to a checkpoint, but the config for thread 't-1' has no checkpoint_id; "
-        "pass the config that aput or aget_tuple returned"
-    )
 
 
 async def test_a_config_without_a_thread_is_refused(saver: Saver) -> None:
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError):
         await saver.aget_tuple({"configurable": {}})
-
-    assert str(caught.value) == (
-        "the config names no thread; pass one, such as {'configurable': {'thread_id': 'order-17'}}"
-    )
 
 
 async def test_numbers_are_thread_ids_by_their_text(saver: Saver) -> None:
@@ -274,29 +260,21 @@ async def test_numbers_are_thread_ids_by_their_text(saver: Saver) -> None:
     assert await saver.aget({"configurable": {"thread_id": 17}}) is not None
 
 
-@pytest.mark.parametrize(
-    ("name", "complaint"),
-    [
-        ("a\0b", r"'a\x00b' contains a NUL character, which a database key cannot hold"),
-        ("a\ud800b", r"'a\ud800b' contains a lone surrogate, which a database key cannot hold"),
-    ],
-    ids=["NUL", "surrogate"],
-)
-async def test_names_that_no_database_key_holds_are_refused_by_name(saver: Saver, name: str, complaint: str) -> None:
+@pytest.mark.parametrize("name", ["a\0b", "a\ud800b"], ids=["NUL", "surrogate"])
+async def test_names_that_no_database_key_holds_are_refused_and_nothing_is_stored(saver: Saver, name: str) -> None:
     made = checkpoint({name: 1}, {name: 1})
     (first,) = await put_chain(saver, 1)
 
-    attempts: dict[str, Awaitable[object]] = {
-        "channel": saver.aput(config(), made, {}, {name: 1}),
-        "thread_id": saver.aput(config(name), empty_checkpoint(), {}, {}),
-        "checkpoint_ns": saver.aget_tuple(config(ns=name)),
-        "checkpoint_id": saver.aget_tuple(config(checkpoint_id=name)),
-        "task_id": saver.aput_writes(config(checkpoint_id=first), [("a", 1)], name),
-    }
-    for kind, attempt in attempts.items():
-        with pytest.raises(ValueError) as caught:
+    attempts: list[Awaitable[object]] = [
+        saver.aput(config(), made, {}, {name: 1}),
+        saver.aput(config(name), empty_checkpoint(), {}, {}),
+        saver.aget_tuple(config(ns=name)),
+        saver.aget_tuple(config(checkpoint_id=name)),
+        saver.aput_writes(config(checkpoint_id=first), [("a", 1)], name),
+    ]
+    for attempt in attempts:
+        with pytest.raises(ValueError):
             await attempt
-        assert str(caught.value) == f"{kind} {complaint}"
     assert await saver.aget_tuple(config(checkpoint_id=made["id"])) is None
 
 
@@ -309,22 +287,12 @@ async def test_nul_and_surrogates_are_allowed_in_values(saver: Saver) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "complaint"),
-    [
-        pytest.param(object(), "builtins.object is not JSON (at user.x, thread 't-1')", id="object"),
-        (float("nan"), "nan is not JSON (at user.x, thread 't-1')"),
-        (2**63, "9223372036854775808 does not fit into 64 bits (at user.x, thread 't-1')"),
-        ({1: 2}, "key 1 is not a string (at user.x, thread 't-1')"),
-        ("a\0", r"'a\x00' contains a NUL character (at user.x, thread 't-1')"),
-        ([1, {2}], "builtins.set is not JSON (at user.x[1], thread 't-1')"),
-    ],
-    ids=str,
+    "value", [pytest.param(object(), id="object"), float("nan"), 2**63, {1: 2}, "a\0", [1, {2}]], ids=str
 )
-async def test_metadata_that_is_not_json_is_refused_by_place(saver: Saver, value: Any, complaint: str) -> None:
-    with pytest.raises(CodecError) as caught:
+async def test_metadata_that_is_not_json_is_refused_and_nothing_is_stored(saver: Saver, value: Any) -> None:
+    with pytest.raises(CodecError):
         await saver.aput(config(), empty_checkpoint(), {"user": {"x": value}}, {})  # type: ignore[typeddict-unknown-key]
 
-    assert str(caught.value) == f"metadata must be JSON: {complaint}"
     assert await saver.aget_tuple(config()) is None
 
 
@@ -409,7 +377,7 @@ async def test_a_deleted_thread_id_can_be_used_again(saver: Saver) -> None:
 async def test_deleting_an_unknown_thread_does_nothing(saver: Saver) -> None:
     await saver.adelete_thread("nobody")
 
-    assert await saver.aget_thread("nobody") is None
+    assert await saver.aget_tuple(config("nobody")) is None
 
 
 async def test_next_versions_count_up_from_one(saver: Saver) -> None:
@@ -417,11 +385,11 @@ async def test_next_versions_count_up_from_one(saver: Saver) -> None:
     assert saver.get_next_version(saver.get_next_version(7, "channel")) == 9
 
 
-async def test_a_saver_opens_again_after_it_was_closed(saver_url: str) -> None:
-    saver = SQLSaver.from_url(saver_url)
-    (first,) = await put_chain(saver, 1)
-    await saver.aclose()
+async def test_a_saver_opens_again_after_it_was_closed(storage: Storage) -> None:
+    async with storage.opened() as saver:
+        (first,) = await put_chain(saver, 1)
+        await saver.aclose()
 
-    assert named(await saver.aget_tuple(config())) == first
-    await saver.aclose()
-    await saver.aclose()
+        assert named(await saver.aget_tuple(config())) == first
+        await saver.aclose()
+        await saver.aclose()
