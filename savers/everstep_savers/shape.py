@@ -3,15 +3,20 @@
 `as_atomic` gives any saver the interface the engine uses. A saver without atomic commits gets ordinary and
 special writes through `aput_writes` and checkpoints through `aput`: all of a step's writes are stored
 before its checkpoint is. It has no claims, so two runs of one thread are not kept apart.
+
+What such a saver does to a value is its own affair: many turn a tuple into a list, and none knows our types. Values
+that are not plain go to it as bytes made by our codec, and so come back as they were.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from everstep_savers.base import AtomicSaver, BaseCheckpointSaver, Config
 from everstep_savers.checkpoint import (
+    ERROR,
     Checkpoint,
     CheckpointMetadata,
     CheckpointTuple,
@@ -21,8 +26,14 @@ from everstep_savers.checkpoint import (
     Version,
     copy_checkpoint,
 )
+from everstep_savers.errors import CodecError
 
 _METHODS = ("aget_tuple", "alist", "aput", "aput_writes")
+
+# The keys of a value that went through our codec.
+_TAG, _DATA = "__everstep__", "data"
+_MARKS = {_TAG, _DATA}
+_INT64 = range(-(2**63), 2**63)
 
 
 def as_atomic(saver: Any) -> AtomicSaver[Any]:
@@ -50,24 +61,75 @@ class ShapeSaver(AtomicSaver[Commit]):
         self.saver = saver
 
     def prepare(self, commit: Commit) -> Commit:
-        return commit
+        thread = f"thread {commit.thread_id!r}"
+        checkpoints = [
+            replace(
+                new,
+                checkpoint=self._lowered(new.checkpoint, thread),
+                changed=dict(new.changed),
+                results=[self._lowered_task(task, thread) for task in new.results],
+            )
+            for new in commit.checkpoints
+        ]
+        writes = [self._lowered_task(task, thread) for task in commit.writes]
+        return replace(commit, checkpoints=checkpoints, writes=writes)
 
     async def acommit(self, prepared: Commit) -> int:
-        for writes in prepared.writes:
-            await self._put_writes(prepared.thread_id, writes)
+        for task in prepared.writes:
+            await self._put_writes(prepared.thread_id, task)
         for new in prepared.checkpoints:
-            for writes in new.results:
-                await self._put_writes(prepared.thread_id, writes)
+            for task in new.results:
+                await self._put_writes(prepared.thread_id, task)
             config = _config(prepared.thread_id, new.checkpoint_ns, new.parent_id)
-            await self.saver.aput(config, copy_checkpoint(new.checkpoint), new.metadata, dict(new.changed))
+            await self.saver.aput(config, new.checkpoint, new.metadata, dict(new.changed))
         return prepared.token
 
     async def _put_writes(self, thread_id: str, task: TaskWrites) -> None:
         config = _config(thread_id, task.checkpoint_ns, task.checkpoint_id)
         await self.saver.aput_writes(config, list(task.writes), task.task_id, task.task_path)
 
+    def _lowered(self, checkpoint: Checkpoint, *place: str) -> Checkpoint:
+        lowered = copy_checkpoint(checkpoint)
+        values = checkpoint["channel_values"].items()
+        lowered["channel_values"] = {
+            channel: self._lower(channel, value, f"state key {channel!r}", *place) for channel, value in values
+        }
+        return lowered
+
+    def _lowered_task(self, task: TaskWrites, *place: str) -> TaskWrites:
+        node = (f"node {task.node!r}", *place) if task.node else place
+        writes = [
+            (channel, self._lower(channel, value, f"write to {channel!r}", *node)) for channel, value in task.writes
+        ]
+        return replace(task, writes=writes)
+
+    def _lower(self, channel: str, value: Any, *place: str) -> Any:
+        try:
+            return _plain_copy(value)
+        except (_NotPlainError, RecursionError):
+            pass
+        if channel == ERROR and isinstance(value, BaseException):
+            tag, data = self.codec.encode_exception(value)
+        else:
+            try:
+                tag, data = self.codec.encode(value)
+            except CodecError as error:
+                raise error.within(*place) from error
+        return {_TAG: tag, _DATA: data}
+
+    def _lift(self, value: Any) -> Any:
+        return self.codec.decode(value[_TAG], value[_DATA]) if type(value) is dict and value.keys() == _MARKS else value
+
+    def _lifted(self, found: CheckpointTuple) -> CheckpointTuple:
+        checkpoint = copy_checkpoint(found.checkpoint)
+        values = found.checkpoint["channel_values"]
+        checkpoint["channel_values"] = {channel: self._lift(value) for channel, value in values.items()}
+        writes = [(task_id, channel, self._lift(value)) for task_id, channel, value in found.pending_writes or ()]
+        return CheckpointTuple(found.config, checkpoint, found.metadata, found.parent_config, writes)
+
     async def aget_tuple(self, config: Config) -> CheckpointTuple | None:
-        return await self.saver.aget_tuple(config)
+        found = await self.saver.aget_tuple(config)
+        return None if found is None else self._lifted(found)
 
     async def alist(
         self,
@@ -78,7 +140,7 @@ class ShapeSaver(AtomicSaver[Commit]):
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
         async for found in self.saver.alist(config, filter=filter, before=before, limit=limit):
-            yield found
+            yield self._lifted(found)
 
     async def aput(
         self,
@@ -87,12 +149,13 @@ class ShapeSaver(AtomicSaver[Commit]):
         metadata: CheckpointMetadata,
         new_versions: Mapping[str, Version],
     ) -> dict[str, Any]:
-        return await self.saver.aput(config, checkpoint, metadata, new_versions)
+        return await self.saver.aput(config, self._lowered(checkpoint), metadata, new_versions)
 
     async def aput_writes(
         self, config: Config, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        await self.saver.aput_writes(config, writes, task_id, task_path)
+        lowered = [(channel, self._lower(channel, value, f"write to {channel!r}")) for channel, value in writes]
+        await self.saver.aput_writes(config, lowered, task_id, task_path)
 
     async def adelete_thread(self, thread_id: str) -> None:
         await self.saver.adelete_thread(thread_id)
@@ -111,6 +174,32 @@ class ShapeSaver(AtomicSaver[Commit]):
 
     def get_next_version(self, current: Any, channel: Any = None) -> Any:
         return self.saver.get_next_version(current, channel)
+
+
+class _NotPlainError(Exception):
+    """A value is of a type that not every saver keeps."""
+
+
+def _plain_copy(value: Any) -> Any:
+    """A copy of a value of JSON's types, and bytes: every saver can be trusted with it.
+
+    Raises:
+        _NotPlainError: It is of another type, or has a part that is.
+    """
+    kind = type(value)
+    if value is None or kind in (bool, float, bytes) or (kind is int and value in _INT64):
+        return value
+    if kind is str and (value.isascii() or not _has_surrogates(value)):
+        return value
+    if kind is list:
+        return [_plain_copy(item) for item in value]
+    if kind is dict and _TAG not in value and all(type(key) is str for key in value):
+        return {_plain_copy(key): _plain_copy(item) for key, item in value.items()}
+    raise _NotPlainError
+
+
+def _has_surrogates(text: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _config(thread_id: str, checkpoint_ns: str, checkpoint_id: str | None) -> dict[str, Any]:

@@ -107,7 +107,7 @@ def test_a_plain_saver_is_asked_what_plain_savers_do(tmp_path: Path) -> None:
 def test_a_saver_of_another_program_is_asked_what_it_says_it_can(
     tmp_path: Path, factory: str, options: list[str]
 ) -> None:
-    code, said = check(tmp_path, factory, *options, "--", "-k", "whole_commits_while or comes_back or claims")
+    code, said = check(tmp_path, factory, *options, "--", "-k", "whole_commits_while or comes_back or claim_makes")
 
     assert code == 0, said
     for part in ("reading", "commits"):

@@ -69,7 +69,8 @@ def snapshot(
 
 def restore(graph: Blueprint, saved: CheckpointTuple) -> tuple[Channels, list[Task]]:
     """The channels of a checkpoint, and its tasks with what is stored of them."""
-    channels = Channels(graph.channels, saved.checkpoint)
+    # What is only shown gets no versions of its own; those of the ecosystem's savers can be made by these alone.
+    channels = Channels(graph.channels, saved.checkpoint, next_version=lambda current, _: current)
     step = saved.metadata.get("step", -1) + 1
     pending = list(saved.pending_writes or ())
     apply_run_writes(graph, channels, pending)
