@@ -24,7 +24,7 @@ BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format type check bench bench-peer up down migrate test-all-pythons clean
+.PHONY: help install demo test test-peer lint format type check bench bench-peer up down migrate test-all-pythons clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -52,6 +52,15 @@ demo: $(VENV)/.demo ## run the order workflow, killed and resumed [DATABASE_URL=
 
 test: $(VENV)/.dev ## run the tests on memory, SQLite and PostgreSQL [PYTEST_ARGS=...]
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+$(VENV)-peer/.peer: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Everstep needs Python 3.11 or newer with venv." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)-peer
+	$(VENV)-peer/bin/python -m pip --disable-pip-version-check --quiet install $(EDITABLE) '.[dev,peer]'
+	@touch $@
+
+test-peer: $(VENV)-peer/.peer ## run the tests beside LangGraph, in an environment of its own [PYTEST_ARGS=...]
+	$(VENV)-peer/bin/python -m pytest tests/peer $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev ## check style and formatting
 	$(BIN)/ruff check .
@@ -85,4 +94,4 @@ test-all-pythons: ## run the tests on every Python 3.11 to 3.14 there is, pyenv'
 	bash .ci/test-all-pythons
 
 clean: ## remove environments and caches
-	rm -rf .venv .venv-3.* .bench .demo build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-peer .venv-3.* .bench .demo build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -146,6 +146,14 @@ class Codec:
             )
         raise CodecError(f"the stored bytes have the unknown tag {tag!r}; a newer version may have written them")
 
+    def dumps_typed(self, value: Any) -> Encoded:
+        """`encode`, by the name of the neighbouring ecosystem: a codec serves its savers as ``serde``."""
+        return self.encode(value)
+
+    def loads_typed(self, typed: Encoded) -> Any:
+        """`decode`, by the name of the neighbouring ecosystem."""
+        return self.decode(*typed)
+
     def register(self, *types: type, name: str | None = None) -> None:
         """Allow classes, and the classes their fields are annotated with, to be stored.
 
