@@ -7,9 +7,7 @@ shared between processes; one saver may serve several event loops of one thread,
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Self
 
@@ -17,8 +15,6 @@ from everstep_savers.addresses import Address, address_of, checked_key
 from everstep_savers.base import Config, MaintainedSaver
 from everstep_savers.body import unpack_body
 from everstep_savers.checkpoint import (
-    INTERRUPT,
-    WRITES_IDX_MAP,
     Chain,
     Checkpoint,
     CheckpointMetadata,
@@ -26,7 +22,6 @@ from everstep_savers.checkpoint import (
     Commit,
     DeltaChannelHistory,
     Loaded,
-    Status,
     ThreadRecord,
     Version,
 )
@@ -39,73 +34,26 @@ from everstep_savers.decoding import (
     metadata_of,
     version_keys,
 )
-from everstep_savers.delta import ValueKey, needed_values
 from everstep_savers.encoding import encode_commit, encode_put, encode_put_writes, task_writes
 from everstep_savers.errors import ThreadConflict
-from everstep_savers.fencing import ThreadState, checkpoint_missing, copy_refused, refusal, value_conflict
+from everstep_savers.fencing import checkpoint_missing, copy_refused, refusal
 from everstep_savers.history import HistoryWalk, values_of, visit_row
+from everstep_savers.memory_thread import (
+    MemoryThread,
+    add_rows,
+    change_row,
+    check_values,
+    copy_of,
+    is_admitted,
+    prunable,
+    remove,
+    remove_runs,
+    rows_of,
+)
 from everstep_savers.metadata import encode_metadata, has_values
-from everstep_savers.parts import StoredValue, gathered, joined
-from everstep_savers.retention import Policy, Pruned, Strategy, outline, policy_of, removable
-from everstep_savers.rows import CheckpointRow, EncodedCommit, ThreadRow, WriteRow
-
-_QUESTION = WRITES_IDX_MAP[INTERRUPT]
-
-
-@dataclass(slots=True)
-class _Thread:
-    """One thread: its row, and its rows of the other tables by key."""
-
-    thread_id: str
-    created_at: int
-    updated_at: int
-    token: int = 0
-    generation: int = 0
-    is_deleted: bool = False
-    head: str | None = None
-    status: Status = "done"
-    newest_version: int = 0
-    error: str | None = None
-    run_id: str | None = None
-    graph: str | None = None
-    attempt: int = 1
-    input: Encoded | None = None
-    starting_point: str | None = None
-    namespaces: dict[str, _Namespace] = field(default_factory=dict)
-
-    def row(self) -> ThreadRow:
-        return ThreadRow(
-            thread_id=self.thread_id,
-            head=self.head,
-            status=self.status,
-            token=self.token,
-            run_id=self.run_id,
-            graph=self.graph,
-            attempt=self.attempt,
-            error=self.error,
-            input_tag=self.input[0] if self.input else None,
-            input_data=self.input[1] if self.input else None,
-            created_at=self.created_at,
-            updated_at=self.updated_at,
-            starting_point=self.starting_point,
-        )
-
-    def state(self) -> ThreadState:
-        return ThreadState(self.token, self.head, self.generation, self.is_deleted)
-
-
-@dataclass(slots=True)
-class _Namespace:
-    """The rows of one checkpoint namespace."""
-
-    checkpoints: dict[str, CheckpointRow] = field(default_factory=dict)
-    newest: str | None = None
-    children: dict[str, list[str]] = field(default_factory=dict)
-    values: dict[ValueKey, StoredValue] = field(default_factory=dict)
-    writes: dict[str, dict[tuple[str, int], WriteRow]] = field(default_factory=dict)
-
-    def find(self, channel: str, version: str) -> StoredValue | None:
-        return self.values.get((channel, version))
+from everstep_savers.parts import gathered, joined
+from everstep_savers.retention import Pruned, Strategy, policy_of
+from everstep_savers.rows import CheckpointRow, EncodedCommit
 
 
 class InMemorySaver(MaintainedSaver[EncodedCommit]):
@@ -115,7 +63,7 @@ class InMemorySaver(MaintainedSaver[EncodedCommit]):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._threads: dict[str, _Thread] = {}
+        self._threads: dict[str, MemoryThread] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -207,7 +155,7 @@ class InMemorySaver(MaintainedSaver[EncodedCommit]):
         thread = self._living(checked_key("thread_id", thread_id))
         if thread is not None:
             token = thread.token + 1
-            self._threads[thread_id] = _Thread(
+            self._threads[thread_id] = MemoryThread(
                 thread_id, thread.created_at, thread.updated_at, token, generation=token, is_deleted=True
             )
 
@@ -216,12 +164,12 @@ class InMemorySaver(MaintainedSaver[EncodedCommit]):
         if source is None or self._living(checked_key("thread_id", target_thread_id)) is not None:
             raise copy_refused(source_thread_id, target_thread_id)
         buried = self._threads.get(target_thread_id)
-        self._threads[target_thread_id] = _copy(source, target_thread_id, buried)
+        self._threads[target_thread_id] = copy_of(source, target_thread_id, buried)
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         runs = {checked_key("run_id", run_id) for run_id in run_ids}
         for thread in list(self._threads.values()):
-            if not thread.is_deleted and _remove_runs(thread, runs):
+            if not thread.is_deleted and remove_runs(thread, runs):
                 await self.adelete_thread(thread.thread_id)
 
     async def aprune(
@@ -241,13 +189,13 @@ class InMemorySaver(MaintainedSaver[EncodedCommit]):
                 continue
             if policy.takes_whole(thread.status, thread.updated_at):
                 gone.append(thread_id)
-                doomed = list(_rows_of(thread, None))
+                doomed = list(rows_of(thread, None))
             else:
-                doomed = _doomed(thread, policy)
+                doomed = prunable(thread, policy)
             if doomed:
                 removed[thread_id] = len(doomed)
             if doomed and not dry_run:
-                _remove(thread, doomed)
+                remove(thread, doomed)
         for thread_id in () if dry_run else gone:
             await self.adelete_thread(thread_id)
         return Pruned(removed, tuple(gone))
@@ -282,16 +230,16 @@ class InMemorySaver(MaintainedSaver[EncodedCommit]):
 
     def _commit(self, commit: EncodedCommit) -> int:
         thread = self._threads.get(commit.thread_id)
-        if not _is_admitted(commit, thread):
+        if not is_admitted(commit, thread):
             raise refusal(commit, thread.state() if thread else None)
         if thread is None:
-            thread = self._threads[commit.thread_id] = _Thread(commit.thread_id, commit.at, commit.at)
-        _check_values(thread, commit)
-        _change_row(thread, commit)
-        _add_rows(thread, commit)
+            thread = self._threads[commit.thread_id] = MemoryThread(commit.thread_id, commit.at, commit.at)
+        check_values(thread, commit)
+        change_row(thread, commit)
+        add_rows(thread, commit)
         return thread.token
 
-    def _living(self, thread_id: str) -> _Thread | None:
+    def _living(self, thread_id: str) -> MemoryThread | None:
         thread = self._threads.get(thread_id)
         return None if thread is None or thread.is_deleted else thread
 
@@ -305,7 +253,7 @@ class InMemorySaver(MaintainedSaver[EncodedCommit]):
 
     def _listed(self, config: Config | None, before: str | None) -> list[CheckpointRow]:
         """The rows that a config and a bound select, newest first."""
-        threads: Iterable[_Thread | None] = self._threads.values()
+        threads: Iterable[MemoryThread | None] = self._threads.values()
         ns = checkpoint_id = None
         if config is not None:
             thread_id, _, checkpoint_id = address_of(config)
@@ -315,7 +263,7 @@ class InMemorySaver(MaintainedSaver[EncodedCommit]):
             row
             for thread in threads
             if thread is not None
-            for row in _rows_of(thread, ns)
+            for row in rows_of(thread, ns)
             if (checkpoint_id is None or row.checkpoint_id == checkpoint_id)
             and (before is None or row.checkpoint_id < before)
         ]
@@ -333,138 +281,3 @@ class InMemorySaver(MaintainedSaver[EncodedCommit]):
 
 
 MemorySaver = InMemorySaver
-
-
-def _is_admitted(commit: EncodedCommit, thread: _Thread | None) -> bool:
-    claim = commit.claim
-    if claim is None:
-        return not commit.is_fenced or (thread is not None and not thread.is_deleted and thread.token == commit.token)
-    if thread is None or thread.is_deleted:
-        return claim.seen_token is None
-    return thread.token == claim.seen_token and thread.head == claim.seen_head
-
-
-def _check_values(thread: _Thread, commit: EncodedCommit) -> None:
-    """Refuse a second, different value under one channel version: other checkpoints may share the first."""
-    for row in commit.values:
-        namespace = thread.namespaces.get(row.checkpoint_ns)
-        stored = namespace.values.get((row.channel, row.version)) if namespace else None
-        if stored is not None and stored != row[3:]:
-            raise value_conflict(commit.thread_id)
-
-
-def _change_row(thread: _Thread, commit: EncodedCommit) -> None:
-    if thread.is_deleted:
-        thread.is_deleted, thread.created_at = False, commit.at
-    head = commit.head
-    if head is not None:
-        if commit.is_fenced or thread.head is None or thread.head < head:
-            thread.head = head
-        thread.input = None
-    if (claim := commit.claim) is not None:
-        thread.token += 1
-        thread.run_id, thread.graph, thread.attempt = claim.run_id, claim.graph, claim.attempt
-        thread.starting_point = claim.starting_point
-        thread.input = None if claim.input_tag is None else (claim.input_tag, claim.input_data or b"")
-    if commit.status is not None:
-        thread.status, thread.error = commit.status, commit.error
-    if commit.newest_version > thread.newest_version:
-        thread.newest_version = commit.newest_version
-    thread.updated_at = commit.at
-
-
-def _add_rows(thread: _Thread, commit: EncodedCommit) -> None:
-    for row in commit.checkpoints:
-        namespace = _namespace(thread, row.checkpoint_ns)
-        checkpoint_id, parent_id = row.checkpoint_id, row.parent_id
-        if parent_id is not None and checkpoint_id not in namespace.checkpoints:
-            namespace.children.setdefault(parent_id, []).append(checkpoint_id)
-        namespace.checkpoints[checkpoint_id] = row
-        if namespace.newest is None or namespace.newest < checkpoint_id:
-            namespace.newest = checkpoint_id
-    for _, ns, channel, version, tag, data, base in commit.values:
-        _namespace(thread, ns).values[channel, version] = StoredValue(version, tag, data, base)
-    for write in commit.writes:
-        kept = _namespace(thread, write.checkpoint_ns).writes.setdefault(write.checkpoint_id, {})
-        if write.idx < 0:
-            kept[write.task_id, write.idx] = write
-        else:
-            kept.setdefault((write.task_id, write.idx), write)
-
-
-def _namespace(thread: _Thread, name: str) -> _Namespace:
-    namespace = thread.namespaces.get(name)
-    if namespace is None:
-        namespace = thread.namespaces[name] = _Namespace()
-    return namespace
-
-
-def _copy(source: _Thread, thread_id: str, buried: _Thread | None) -> _Thread:
-    at = time.time_ns() // 1000
-    copy = _Thread(thread_id, at, at)
-    if buried is not None:
-        copy.token, copy.generation = buried.token, buried.generation
-    copy.head, copy.newest_version, copy.input = source.head, source.newest_version, source.input
-    copy.status = "drained" if source.status == "running" else source.status
-    copy.graph, copy.error, copy.starting_point = source.graph, source.error, source.starting_point
-    for name, kept in source.namespaces.items():
-        namespace = _namespace(copy, name)
-        namespace.newest, namespace.values = kept.newest, dict(kept.values)
-        namespace.children = {parent: list(ids) for parent, ids in kept.children.items()}
-        namespace.checkpoints = {key: row._replace(thread_id=thread_id) for key, row in kept.checkpoints.items()}
-        namespace.writes = {
-            key: {place: row._replace(thread_id=thread_id) for place, row in rows.items()}
-            for key, rows in kept.writes.items()
-        }
-    return copy
-
-
-def _remove_runs(thread: _Thread, runs: set[str]) -> bool:
-    """Remove what only these runs made; whether anything was removed and nothing is left."""
-    was_theirs = thread.run_id in runs
-    doomed = [row for row in _rows_of(thread, None) if row.run_id in runs]
-    if was_theirs:
-        thread.token += 1
-    _remove(thread, doomed)
-    return (was_theirs or bool(doomed)) and not any(_rows_of(thread, None))
-
-
-def _remove(thread: _Thread, doomed: Iterable[CheckpointRow]) -> None:
-    """Remove checkpoints, and what only they used; the head moves back if it is among them."""
-    for row in doomed:
-        namespace = thread.namespaces[row.checkpoint_ns]
-        del namespace.checkpoints[row.checkpoint_id]
-        namespace.writes.pop(row.checkpoint_id, None)
-        if row.parent_id is not None and row.checkpoint_id in namespace.children.get(row.parent_id, ()):
-            namespace.children[row.parent_id].remove(row.checkpoint_id)
-    for namespace in thread.namespaces.values():
-        bases = {key: value.base for key, value in namespace.values.items()}
-        used = needed_values((version_keys(row.versions) for row in namespace.checkpoints.values()), bases)
-        namespace.values = {key: value for key, value in namespace.values.items() if key in used}
-        namespace.newest = max(namespace.checkpoints, default=None)
-    root = thread.namespaces.get("")
-    if root is not None and thread.head not in root.checkpoints:
-        thread.head = root.newest
-
-
-def _doomed(thread: _Thread, policy: Policy) -> list[CheckpointRow]:
-    """The checkpoints that are to be pruned."""
-    outlines = [
-        outline(
-            row.checkpoint_ns,
-            row.checkpoint_id,
-            row.parent_id,
-            row.created_at,
-            row.metadata,
-            any(idx == _QUESTION for _, idx in thread.namespaces[row.checkpoint_ns].writes.get(row.checkpoint_id, ())),
-        )
-        for row in _rows_of(thread, None)
-    ]
-    places = removable(outlines, thread.head, policy)
-    return [thread.namespaces[ns].checkpoints[checkpoint_id] for ns, checkpoint_id in places]
-
-
-def _rows_of(thread: _Thread, checkpoint_ns: str | None) -> Iterator[CheckpointRow]:
-    for name, namespace in thread.namespaces.items():
-        if checkpoint_ns is None or name == checkpoint_ns:
-            yield from namespace.checkpoints.values()

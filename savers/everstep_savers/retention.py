@@ -12,12 +12,15 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import orjson
 
 from everstep_savers.addresses import is_shared_by_runs
 from everstep_savers.decoding import EPOCH
+
+# Where LangGraph counts, by channel, what a value is made of.
+_COUNTERS = "counters_since_delta_snapshot"
 
 # Namespace and checkpoint id: what tells apart the checkpoints of one thread.
 Place = tuple[str, str]
@@ -32,6 +35,8 @@ class Outline(NamedTuple):
         parents: The checkpoints of the containing graphs to which one of a subgraph belongs, by namespace.
         origin: For a fork, the checkpoint whose subgraphs it shares.
         asks: Whether a question was asked at it.
+        depth: So many of its ancestors hold writes of which its values are made. Our own values need none; graphs of
+            LangGraph, which may use our savers too, tell it in the metadata.
     """
 
     checkpoint_ns: str
@@ -41,6 +46,7 @@ class Outline(NamedTuple):
     parents: Mapping[str, str]
     origin: str | None
     asks: bool
+    depth: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +132,10 @@ def outline(
     checkpoint_ns: str, checkpoint_id: str, parent_id: str | None, created_at: int, metadata: str, asks: bool
 ) -> Outline:
     """The outline of a checkpoint from its row; `metadata` is JSON."""
-    if not checkpoint_ns and "origin" not in metadata:
+    if not checkpoint_ns and "origin" not in metadata and _COUNTERS not in metadata:
         return Outline(checkpoint_ns, checkpoint_id, parent_id, created_at, {}, None, asks)
     found = orjson.loads(metadata)
-    parents, origin = found.get("parents"), found.get("origin")
+    parents, origin, counters = found.get("parents"), found.get("origin"), found.get(_COUNTERS)
     return Outline(
         checkpoint_ns,
         checkpoint_id,
@@ -138,15 +144,17 @@ def outline(
         parents if isinstance(parents, dict) else {},
         origin if isinstance(origin, str) else None,
         bool(asks),
+        _depth(counters) if isinstance(counters, dict) else 0,
     )
 
 
-def removable(
-    outlines: Iterable[Outline],
-    head: str | None,
-    policy: Policy,
-    needs: Mapping[Place, Collection[Place]] | None = None,
-) -> list[Place]:
+def _depth(counters: Mapping[str, Any]) -> int:
+    """The most steps since a stored value that any channel counts; the counters are writes and steps."""
+    steps = (pair[1] for pair in counters.values() if isinstance(pair, list) and len(pair) == 2)
+    return max((each for each in steps if type(each) is int), default=0)
+
+
+def removable(outlines: Iterable[Outline], head: str | None, policy: Policy) -> list[Place]:
     """The checkpoints of one thread that may be removed, ancestors first.
 
     Of the root's checkpoints those that are kept hang together, except at points where branches part: one that has
@@ -156,7 +164,6 @@ def removable(
         outlines: All checkpoints of the thread.
         head: Id of the thread's newest root checkpoint.
         policy: How much is kept.
-        needs: For a checkpoint whose values are made of earlier ones, these; they are kept along with it.
     """
     by_namespace: dict[str, list[Outline]] = defaultdict(list)
     for each in outlines:
@@ -170,21 +177,8 @@ def removable(
         ids = line.kept()
         living[namespace] = ids | {each.origin for each in line.all if each.origin and each.checkpoint_id in ids}
         kept |= {(namespace, checkpoint_id) for checkpoint_id in ids}
-    if needs:
-        kept |= _with_needs(kept, needs)
     doomed = [(each.checkpoint_ns, each.checkpoint_id) for rows in by_namespace.values() for each in rows]
     return sorted((place for place in doomed if place not in kept), key=lambda place: place[::-1])
-
-
-def _with_needs(kept: Collection[Place], needs: Mapping[Place, Collection[Place]]) -> set[Place]:
-    found: set[Place] = set()
-    waiting = [place for each in kept for place in needs.get(each, ())]
-    while waiting:
-        place = waiting.pop()
-        if place not in found:
-            found.add(place)
-            waiting += needs.get(place, ())
-    return found
 
 
 class _Namespace:
@@ -210,14 +204,17 @@ class _Namespace:
         for each in belonging:
             is_tip = not self._children[each.checkpoint_id] or each.checkpoint_id == self._head
             if is_tip:
-                kept.update(self._line(each))
+                kept.update(self._line(each, max(self._policy.keep_last, 1)))
             elif self._children[each.checkpoint_id] > 1:
                 kept.add(each.checkpoint_id)
-        return kept | self._subgraph_states(belonging)
+        kept |= self._subgraph_states(belonging)
+        deep = [each for each in self.all if each.depth and each.checkpoint_id in kept]
+        return kept.union(*(self._line(each, each.depth + 1) for each in deep))
 
-    def _line(self, tip: Outline) -> Iterable[str]:
+    def _line(self, tip: Outline, length: int) -> Iterable[str]:
+        """A checkpoint and its nearest ancestors."""
         at: Outline | None = tip
-        for _ in range(max(self._policy.keep_last, 1)):
+        for _ in range(length):
             if at is None:
                 return
             yield at.checkpoint_id

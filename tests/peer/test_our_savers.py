@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from langgraph.channels.delta import DeltaChannel
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command, Send, interrupt
@@ -61,6 +62,14 @@ class State(TypedDict, total=False):
     order: Order
 
 
+def added(state: list[Any], writes: list[list[Any]]) -> list[Any]:
+    return state + [item for write in writes for item in write]
+
+
+class Deltas(TypedDict, total=False):
+    log: Annotated[list[Any], DeltaChannel(added, snapshot_frequency=4)]
+
+
 def graph_of(saver: Any) -> Any:
     def start(state: State) -> Any:
         return {"log": ["start"], "order": Order(7, datetime(2024, 5, 1))}  # noqa: DTZ001
@@ -96,6 +105,21 @@ async def test_a_graph_of_langgraph_runs_asks_and_forks_on_our_saver(ours: LangG
     assert [state.next for state in states] == [(), ("each",) * 3, ("ask",), ("start",), ("__start__",)]
     assert [question.value for question in replayed["__interrupt__"]] == ["sure?"]
     assert again["log"] == ["start", "no", 0, 1, 2]
+
+
+async def test_pruning_keeps_what_a_delta_channel_of_langgraph_needs(ours: LangGraphSaver) -> None:
+    builder = StateGraph(Deltas)
+    builder.add_node("grow", lambda state: {"log": [len(state["log"])]})
+    builder.add_edge(START, "grow")
+    builder.add_conditional_edges("grow", lambda state: "grow" if len(state["log"]) < 7 else "__end__")
+    graph, config = builder.compile(checkpointer=ours), {"configurable": {"thread_id": "t"}}
+    finished = await graph.ainvoke({"log": ["x"]}, config)
+    before = len([state async for state in graph.aget_state_history(config)])
+
+    await ours.aprune(["t"])
+
+    assert len([state async for state in graph.aget_state_history(config)]) < before
+    assert (await graph.aget_state(config)).values == finished == {"log": ["x", 1, 2, 3, 4, 5, 6]}
 
 
 async def test_a_thread_of_langgraph_is_kept_by_another_process(sqlite_url: str, tmp_path: Path) -> None:

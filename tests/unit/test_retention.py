@@ -31,7 +31,7 @@ def made(
 
 
 def removed(outlines: list[Outline], head: str | None, keep_last: int = 1, **more: Any) -> list[str]:
-    found = removable(outlines, head, Policy(keep_last, more.pop("before", None)), **more)
+    found = removable(outlines, head, Policy(keep_last, **more))
     return [f"{ns}/{checkpoint_id}" if ns else checkpoint_id for ns, checkpoint_id in found]
 
 
@@ -123,10 +123,12 @@ def test_a_checkpoint_whose_container_is_not_stored_is_judged_by_itself() -> Non
     assert removed(chain("1", "2", ns="s:1", parents={"": "gone"}), None, 1) == ["s:1/1"]
 
 
-def test_what_a_kept_value_is_made_of_stays_with_all_that_it_is_made_of() -> None:
-    needs = {("", "e"): [("", "c")], ("", "c"): [("", "b")], ("", "d"): [("", "a")]}
+def test_checkpoints_that_a_kept_value_is_made_of_stay() -> None:
+    thread = chain(*"abcde")
+    thread[4] = thread[4]._replace(depth=2)
 
-    assert removed(chain(*"abcde"), "e", 1, needs=needs) == ["a", "d"]
+    assert removed(thread, "e", 1) == ["a", "b"]
+    assert removed(thread, "e", 4) == ["a"]
 
 
 def test_a_thread_of_nothing_has_nothing_to_remove() -> None:
@@ -147,6 +149,14 @@ def test_an_outline_is_read_from_the_metadata(metadata: str, parents: dict[str, 
         found = outline(ns, "id", None, 7, metadata, False)
         assert found.origin == origin
         assert found.parents == (parents if ns or origin else {})
+        assert found.depth == 0
+
+
+def test_how_deep_a_value_goes_is_read_from_the_metadata() -> None:
+    counters = '{"counters_since_delta_snapshot":{"log":[1,4],"other":[0,2],"odd":["x"]}}'
+
+    assert outline("", "id", None, 7, counters, False).depth == 4
+    assert outline("", "id", None, 7, '{"counters_since_delta_snapshot":7}', False).depth == 0
 
 
 def test_what_decides_about_whole_threads() -> None:

@@ -65,7 +65,11 @@ class Place:
         """The tables in this place: for Alembic to compare with, or for a host application to know of."""
         placed = MetaData(schema=self.schema)
         for table in metadata.sorted_tables:
-            table.to_metadata(placed, schema=cast(str, self.schema), name=self.table_prefix + table.name)
+            copied = table.to_metadata(placed, schema=cast(str, self.schema), name=self.table_prefix + table.name)
+            items: list[Any] = [*copied.constraints, *copied.indexes]
+            for item in items:
+                if isinstance(item.name, str):
+                    item.name = self.table_prefix + item.name
         return placed
 
     def is_ours(self, item: Any, name: str | None, kind: str, reflected: bool, compare_to: Any) -> bool:
