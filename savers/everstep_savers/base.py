@@ -238,7 +238,8 @@ class MaintainedSaver(AtomicSaver[PreparedT]):
         """Remove the checkpoints of some runs, by their ``run_id``, from whatever threads have them.
 
         The head moves back to the newest checkpoint that is left; a thread of which nothing is left is deleted.
-        A run among them that is under way stores nothing more. Unknown runs are passed over.
+        A run that is under way stores nothing more if it is among them, or if the head it goes on from is removed.
+        Unknown runs are passed over.
         """
 
     @abstractmethod
@@ -254,8 +255,9 @@ class MaintainedSaver(AtomicSaver[PreparedT]):
         """Remove old checkpoints, and the values and writes that nothing else uses.
 
         Never removed: the head and the tip of every branch, each with its open questions and the results of finished
-        siblings; the points at which branches part; the states of subgraphs that a kept checkpoint continues or is
-        replayed from; values that a kept checkpoint shares with a removed one. Pruning may go on while runs write;
+        siblings; the points at which branches part, and the first checkpoint of each branch; the states of subgraphs
+        that a kept checkpoint continues or is replayed from; values that a kept checkpoint shares with a removed one,
+        and the parts of lists that it continues. Pruning may go on while runs write;
         it holds back none of them for longer than a batch, and a prune that is killed can be repeated.
 
         Args:

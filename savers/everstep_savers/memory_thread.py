@@ -166,7 +166,7 @@ def remove_runs(thread: MemoryThread, runs: set[str]) -> bool:
     """Remove what only these runs made; whether anything was removed and nothing is left."""
     was_theirs = thread.run_id in runs
     doomed = [row for row in rows_of(thread, None) if row.run_id in runs]
-    if was_theirs:
+    if was_theirs or any(row.checkpoint_ns == "" and row.checkpoint_id == thread.head for row in doomed):
         thread.token += 1
     remove(thread, doomed)
     return (was_theirs or bool(doomed)) and not any(rows_of(thread, None))

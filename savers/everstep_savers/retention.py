@@ -1,9 +1,10 @@
 """What of a thread may be removed: pure, from the outlines of its checkpoints.
 
 Kept are, whatever the policy says: the head and the tip of every branch, with as many of their ancestors as asked
-for; the points at which branches part; and of each subgraph what belongs to a checkpoint that is kept, with every
-checkpoint at which it asked a question. What is kept can be read, continued and answered as before; its
-`parent_config` may name a checkpoint that is gone. Nothing is read or removed here.
+for; the points at which branches part, with the first checkpoint of each branch, which tells that they are such points;
+and of each subgraph what belongs to a checkpoint that is kept, with every checkpoint at which it asked a question.
+What is kept can be read, continued and answered as before; its `parent_config` may name a checkpoint that is gone.
+Nothing is read or removed here.
 """
 
 from __future__ import annotations
@@ -192,21 +193,21 @@ class _Namespace:
         self._living = living
         self._head = head
         self._by_id = {each.checkpoint_id: each for each in outlines}
-        self._children: dict[str, int] = defaultdict(int)
+        self._children: dict[str, list[str]] = defaultdict(list)
         for each in outlines:
             if each.parent_id is not None:
-                self._children[each.parent_id] += 1
+                self._children[each.parent_id].append(each.checkpoint_id)
 
     def kept(self) -> set[str]:
         """The ids of those that are kept."""
         belonging = [each for each in self.all if self._belongs(each)]
         kept = {each.checkpoint_id for each in self.all if self._policy.spares(each.created_at)}
         for each in belonging:
-            is_tip = not self._children[each.checkpoint_id] or each.checkpoint_id == self._head
-            if is_tip:
+            children = self._children[each.checkpoint_id]
+            if not children or each.checkpoint_id == self._head:
                 kept.update(self._line(each, max(self._policy.keep_last, 1)))
-            elif self._children[each.checkpoint_id] > 1:
-                kept.add(each.checkpoint_id)
+            if len(children) > 1:
+                kept.update((each.checkpoint_id, *children))
         kept |= self._subgraph_states(belonging)
         deep = [each for each in self.all if each.depth and each.checkpoint_id in kept]
         return kept.union(*(self._line(each, each.depth + 1) for each in deep))

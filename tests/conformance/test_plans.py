@@ -1,4 +1,8 @@
-"""Postgres with 100,000 checkpoints: whatever a run or a reader asks for is found through an index."""
+"""Postgres with 100,000 checkpoints: whatever a run or a reader asks for is found through an index.
+
+Each checkpoint has a number, a value that never changes, and a list in parts. What operators ask for seldom
+and of all threads (which there are, which are old, which a run has written) may read whole tables, and is left out.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +14,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from everstep_savers.checkpoint import INTERRUPT, TaskWrites
+from everstep_savers.checkpoint import INTERRUPT, NewCheckpoint, TaskWrites
 from everstep_savers.sql.saver import SQLSaver
 from everstep_savers.sql.schema import metadata
-from tests.conformance.records import claim, config, named, new, step
+from tests.conformance.records import checkpoint, claim, config, named, new, step
 
 THREADS, STEPS = 10_000, 10
 
@@ -26,13 +30,17 @@ INSERT INTO checkpoints (thread_id, checkpoint_ns, checkpoint_id, parent_id, ste
                          versions, body, metadata)
 SELECT 't-' || t, '', 'id-' || lpad(s::text, 3, '0'),
        CASE WHEN s > 1 THEN 'id-' || lpad((s - 1)::text, 3, '0') END, s, 'loop', 'run', s,
-       json_build_object('n', s, 'once', 1), '\\x960480c080900c', '{{"parents":{{}}}}'
+ json_build_object('n', s, 'once', 1, 'list', s), '\\x960480c080900c', '{{"parents":{{}}}}'
 FROM generate_series(1, {THREADS}) t, generate_series(1, {STEPS}) s;
 
 INSERT INTO channel_values (thread_id, checkpoint_ns, channel, version, tag, data)
 SELECT 't-' || t, '', 'n', s::text, 'n', '' FROM generate_series(1, {THREADS}) t, generate_series(1, {STEPS}) s;
 INSERT INTO channel_values (thread_id, checkpoint_ns, channel, version, tag, data)
 SELECT 't-' || t, '', 'once', '1', 'n', '' FROM generate_series(1, {THREADS}) t;
+
+INSERT INTO channel_values (thread_id, checkpoint_ns, channel, version, tag, data, base)
+SELECT 't-' || t, '', 'list', s::text, 'm', '\\x9101', CASE WHEN s > 1 THEN (s - 1)::text END
+FROM generate_series(1, {THREADS}) t, generate_series(1, {STEPS}) s;
 
 INSERT INTO checkpoint_writes (thread_id, checkpoint_ns, checkpoint_id, task_id, idx, channel, tag, data, task_path)
 SELECT 't-' || t, '', 'id-' || lpad(s::text, 3, '0'), 'task', 0, 'n', 'n', '', ''
@@ -71,6 +79,12 @@ async def work(saver: SQLSaver) -> None:
     """What runs and readers do."""
     loaded = await saver.aload(config("t-77"))
     head = named(loaded.saved)
+    assert loaded.saved is not None
+    assert loaded.saved.checkpoint["channel_values"]["list"] == [1] * STEPS
+    assert len(loaded.chains["list"]) == STEPS
+    history = await saver.aget_delta_channel_history(config=config("t-77"), channels=["n", "list"])
+    assert history["list"]["seed"] == [1] * (STEPS - 1)
+    assert await saver.araw_value("t-77", "list", "id-003") == ("m", b"\x93\x01\x01\x01")
     await saver.aget_tuple(config("t-77", "id-002"))
     await saver.aget_tuple(config("t-77", ns="child"))
     await saver.aget_thread("t-77")
@@ -81,8 +95,10 @@ async def work(saver: SQLSaver) -> None:
     assert [each async for each in saver.alist(config("t-77", "id-006"))]
     assert [each async for each in saver.alist(config("t-77"), filter={"step": 7})]
     token = await saver.acommit(saver.prepare(claim("t-77", seen=loaded.thread)))
+    grown = checkpoint({"list": [1] * (STEPS + 1)}, {"list": 60}, after=head)
+    longer = NewCheckpoint("", grown, {}, head, {"list": 60}, bases={"list": loaded.chains["list"][-1]})
     result = TaskWrites("", head, "task-2", [("n", 1), (INTERRUPT, ["?"])])
-    await saver.acommit(saver.prepare(step(token, new({"n": 1}, 60, parent=head), thread_id="t-77", writes=[result])))
+    await saver.acommit(saver.prepare(step(token, longer, thread_id="t-77", writes=[result])))
     names = [f"t-{number}" for number in range(100, 120)]
     await asyncio.gather(
         *(saver.acommit(saver.prepare(step(1, new({"n": 1}, 61), thread_id=name))) for name in names),
@@ -92,6 +108,9 @@ async def work(saver: SQLSaver) -> None:
     await saver.aput_writes(config("t-78", "id-010"), [("n", 1)], "task-2")
     await saver.acopy_thread("t-79", "copy")
     await saver.aprune(["t-79", "t-80"], keep_last=3)
+    kept = await saver.aget(config("t-79"))
+    assert kept is not None
+    assert kept["channel_values"]["list"] == [1] * STEPS
     await saver.adelete_thread("t-81")
 
 

@@ -45,17 +45,23 @@ def test_the_head_is_kept_even_where_another_checkpoint_follows_it() -> None:
 
 
 def test_the_tip_of_every_branch_is_kept_and_the_point_where_they_part() -> None:
-    thread = [*chain(*"abcd"), *chain(*"xyz", first="b")]
+    thread = [*chain(*"abcdef"), *chain(*"wxyz", first="b")]
 
-    assert removed(thread, "z", 1) == ["a", "c", "x", "y"]
-    assert removed(thread, "z", 2) == ["a", "x"]
+    assert removed(thread, "z", 1) == ["a", "d", "e", "x", "y"]
+    assert removed(thread, "z", 2) == ["a", "d", "x"]
 
 
 def test_pruning_again_removes_nothing() -> None:
-    thread = [*chain(*"abcd"), *chain(*"xyz", first="b")]
-    left = [each for each in thread if each.checkpoint_id in "bdz"]
+    thread = [*chain(*"abcdef"), *chain(*"wxyz", first="b"), made("n", "b")]
+    gone = removed(thread, "z", 1)
+    left = [each for each in thread if each.checkpoint_id not in gone]
 
+    assert "b" not in gone
     assert removed(left, "z", 1) == []
+
+
+def test_the_point_where_the_head_parts_from_a_branch_stays() -> None:
+    assert removed([*chain(*"abc"), *chain(*"xyz", first="b")], "b", 1) == ["a", "y"]
 
 
 def test_nothing_young_is_removed() -> None:
@@ -95,10 +101,10 @@ def test_subgraphs_in_subgraphs_go_with_the_checkpoints_of_all_levels() -> None:
 
 
 def test_a_fork_keeps_the_subgraphs_of_the_checkpoint_it_came_from() -> None:
-    thread = [*chain(*"abc"), made("f", "a", origin="a")]
-    inner = [made("i", ns="s:1", parents={"": "a"}), made("j", ns="s:2", parents={"": "b"})]
+    thread = [*chain(*"abcd"), made("f", "a", origin="a")]
+    inner = [made("i", ns="s:1", parents={"": "a"}), made("j", ns="s:2", parents={"": "c"})]
 
-    assert removed(thread + inner, "f", 1) == ["b", "s:2/j"]
+    assert removed(thread + inner, "f", 1) == ["c", "s:2/j"]
 
 
 def test_a_subgraph_with_a_history_of_its_own_outlives_what_called_it() -> None:

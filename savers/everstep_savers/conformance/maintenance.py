@@ -149,6 +149,31 @@ async def test_a_removed_run_that_is_under_way_stores_nothing_more(saver: Saver)
         await store(saver, step(token, new({"n": 1}, 9)))
 
 
+async def test_removing_runs_that_came_before_stops_a_run_only_with_its_thread(saver: Saver) -> None:
+    await run_of(saver, "run-1")
+    await run_of(saver, "run-2")
+    token = await store(saver, claim(seen=await saver.aget_thread("t-1"), run_id="run-3"))
+
+    await saver.adelete_for_runs(["run-1"])
+    await store(saver, step(token, status="interrupted"))
+    await saver.adelete_for_runs(["run-2"])
+
+    with pytest.raises((LeaseLost, ThreadDeleted)):
+        await store(saver, step(token, new({"n": 1}, 9)))
+
+
+async def test_a_run_stores_nothing_more_after_its_head_moved_back(saver: Saver) -> None:
+    first = await run_of(saver, "run-1")
+    await run_of(saver, "run-2")
+    token = await store(saver, claim(seen=await saver.aget_thread("t-1"), run_id="run-3"))
+
+    await saver.adelete_for_runs(["run-2"])
+
+    with pytest.raises(LeaseLost):
+        await store(saver, step(token, new({"n": 1}, 9)))
+    assert named(await saver.aget_tuple(config())) == first[-1]
+
+
 @dataclass
 class Order:
     """A value that only a codec which knows it can read."""

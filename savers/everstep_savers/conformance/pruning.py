@@ -101,17 +101,18 @@ async def test_threads_that_are_not_named_are_left_alone(saver: Saver) -> None:
 
 
 async def test_a_branch_and_the_point_where_it_parts_stay(saver: Saver) -> None:
-    made = await run(saver, 4)
+    made = await run(saver, 5)
     token = await store(saver, claim(seen=await saver.aget_thread("t-1")))
     branch = new({"n": "other"}, 9, parent=made[1])
     await store(saver, step(token, branch))
 
     await saver.aprune(["t-1"])
 
-    assert await ids(saver) == [branch.checkpoint["id"], made[3], made[1]]
-    old_tip = await saver.aget(config(checkpoint_id=made[3]))
+    assert await ids(saver) == [branch.checkpoint["id"], made[4], made[2], made[1]]
+    old_tip = await saver.aget(config(checkpoint_id=made[4]))
     assert old_tip is not None
-    assert old_tip["channel_values"] == {"n": 4, "once": "first"}
+    assert old_tip["channel_values"] == {"n": 5, "once": "first"}
+    assert await saver.aprune(["t-1"]) == Pruned()
 
 
 async def test_open_questions_and_results_of_finished_siblings_stay(saver: Saver) -> None:

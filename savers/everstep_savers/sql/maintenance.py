@@ -90,18 +90,18 @@ def runs_query(*, is_postgres: bool) -> Any:
 def delete_run_steps(*, is_postgres: bool) -> list[Step]:
     """Remove the checkpoints of some runs from a thread, and what only they used.
 
-    The head moves back to the newest checkpoint that is left. A run among them that is still under way loses
-    its token.
+    The head moves back to the newest checkpoint that is left. A run under way loses its token if it is among them,
+    or goes on from a head that is removed: it would name values that are gone.
     """
     is_here, kept = checkpoints.c.thread_id == _THREAD, threads.c
     is_doomed = is_here & _is_of_runs(checkpoints, is_postgres)
     doomed = select(checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id).where(is_doomed)
     writes = checkpoint_writes.c
-    token = case((_is_of_runs(threads, is_postgres), kept.token + _ONE), else_=kept.token)
-    head = select(func.max(checkpoints.c.checkpoint_id)).where(is_here, checkpoints.c.checkpoint_ns == _text(""))
-    has_head = select(_ONE).where(
-        is_here, checkpoints.c.checkpoint_ns == _text(""), checkpoints.c.checkpoint_id == kept.head
-    )
+    is_root = is_here & (checkpoints.c.checkpoint_ns == _text(""))
+    head = select(func.max(checkpoints.c.checkpoint_id)).where(is_root)
+    has_head = select(_ONE).where(is_root, checkpoints.c.checkpoint_id == kept.head)
+    loses = _is_of_runs(threads, is_postgres) | has_head.where(_is_of_runs(checkpoints, is_postgres)).exists()
+    token = case((loses, kept.token + _ONE), else_=kept.token)
     this = update(threads).where(kept.thread_id == _THREAD, kept.deleted_at.is_(None))
     return [
         this.values(token=token, updated_at=_NOW).returning(kept.thread_id),
