@@ -166,6 +166,8 @@ def remove_runs(thread: MemoryThread, runs: set[str]) -> bool:
     """Remove what only these runs made; whether anything was removed and nothing is left."""
     was_theirs = thread.run_id in runs
     doomed = [row for row in rows_of(thread, None) if row.run_id in runs]
+    if was_theirs:
+        thread.input = thread.starting_point = None
     if was_theirs or any(row.checkpoint_ns == "" and row.checkpoint_id == thread.head for row in doomed):
         thread.token += 1
     remove(thread, doomed)
@@ -187,7 +189,7 @@ def remove(thread: MemoryThread, doomed: Iterable[CheckpointRow]) -> None:
         namespace.newest = max(namespace.checkpoints, default=None)
     root = thread.namespaces.get("")
     if root is not None and thread.head not in root.checkpoints:
-        thread.head = root.newest
+        thread.head, thread.starting_point = root.newest, None
 
 
 def prunable(thread: MemoryThread, policy: Policy) -> list[CheckpointRow]:

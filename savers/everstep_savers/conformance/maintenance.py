@@ -174,6 +174,35 @@ async def test_a_run_stores_nothing_more_after_its_head_moved_back(saver: Saver)
     assert named(await saver.aget_tuple(config())) == first[-1]
 
 
+async def test_the_input_and_the_starting_point_of_a_removed_run_are_forgotten(saver: Saver) -> None:
+    await run_of(saver, "run-1")
+    await run_of(saver, "run-2")
+    asked = claim(seen=await saver.aget_thread("t-1"), run_id="run-3", input=7, has_input=True, starting_point="here")
+    await store(saver, asked)
+
+    await saver.adelete_for_runs(["run-1"])
+    thread = await saver.aget_thread("t-1")
+    assert thread is not None
+    assert (thread.input, thread.starting_point) == (7, "here")
+
+    await saver.adelete_for_runs(["run-3"])
+    thread = await saver.aget_thread("t-1")
+    assert thread is not None
+    assert (thread.has_input, thread.starting_point) == (False, None)
+
+
+async def test_a_head_that_moves_back_has_another_starting_point(saver: Saver) -> None:
+    await run_of(saver, "run-1")
+    await run_of(saver, "run-2")
+    await store(saver, claim(seen=await saver.aget_thread("t-1"), run_id="run-3", starting_point="here"))
+
+    await saver.adelete_for_runs(["run-2"])
+
+    thread = await saver.aget_thread("t-1")
+    assert thread is not None
+    assert thread.starting_point is None
+
+
 @dataclass
 class Order:
     """A value that only a codec which knows it can read."""

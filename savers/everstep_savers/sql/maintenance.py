@@ -39,6 +39,7 @@ Step = Update | Delete | Insert
 _ONE: ColumnElement[int] = literal_column("1", BigInteger)
 _TARGET = bindparam("target", type_=Text())
 _THREAD = bindparam("thread_id", type_=Text())
+_INPUT = ("input_tag", "input_data")
 _NOW = bindparam("now", type_=BigInteger())
 
 
@@ -61,7 +62,7 @@ def copy_steps(*, is_postgres: bool) -> list[Step]:
     """Copy a thread to one that does not exist; the copy of a running thread stands still."""
     kept = threads.c
     names = ("head", "graph", "error", "input_tag", "input_data", "newest_version", "starting_point")
-    row: dict[str, Any] = {name: kept[name] for name in (*names, "starting_point")}
+    row: dict[str, Any] = {name: kept[name] for name in names}
     row |= {
         "thread_id": _TARGET,
         "status": case((kept.status == _text("running"), _text("drained")), else_=kept.status),
@@ -100,17 +101,19 @@ def delete_run_steps(*, is_postgres: bool) -> list[Step]:
     is_root = is_here & (checkpoints.c.checkpoint_ns == _text(""))
     head = select(func.max(checkpoints.c.checkpoint_id)).where(is_root)
     has_head = select(_ONE).where(is_root, checkpoints.c.checkpoint_id == kept.head)
-    loses = _is_of_runs(threads, is_postgres) | has_head.where(_is_of_runs(checkpoints, is_postgres)).exists()
+    is_theirs = _is_of_runs(threads, is_postgres)
+    loses = is_theirs | has_head.where(_is_of_runs(checkpoints, is_postgres)).exists()
     token = case((loses, kept.token + _ONE), else_=kept.token)
+    left = {name: case((is_theirs, null()), else_=kept[name]) for name in (*_INPUT, "starting_point")}
     this = update(threads).where(kept.thread_id == _THREAD, kept.deleted_at.is_(None))
     return [
-        this.values(token=token, updated_at=_NOW).returning(kept.thread_id),
+        this.values(token=token, updated_at=_NOW, **left).returning(kept.thread_id),
         delete(checkpoint_writes).where(
             writes.thread_id == _THREAD, tuple_(writes.checkpoint_ns, writes.checkpoint_id).in_(doomed)
         ),
         delete(checkpoints).where(is_doomed),
         delete_unused_values(is_postgres=is_postgres),
-        this.where(~has_head.exists()).values(head=head.scalar_subquery()),
+        this.where(~has_head.exists()).values(head=head.scalar_subquery(), starting_point=null()),
         this.where(~select(_ONE).where(is_here).exists()).values(_tombstone()),
     ]
 
@@ -126,7 +129,7 @@ def delete_unused_values(*, is_postgres: bool) -> Step:
 
 def _tombstone() -> dict[str, Any]:
     kept = threads.c
-    names = ("head", "graph", "owner", "lease_expires_at", "run_id", "error", "input_tag", "input_data")
+    names = ("head", "graph", "owner", "lease_expires_at", "run_id", "error", *_INPUT, "starting_point")
     return {
         "token": kept.token + _ONE,
         "generation": kept.token + _ONE,
