@@ -34,16 +34,14 @@ def _make_anew(change: Callable[[str], str]) -> None:
         return
     bind = op.get_bind()
     for table in TABLES:
-        found = bind.exec_driver_sql(
-            "SELECT type, name, sql FROM sqlite_master WHERE tbl_name = ? AND sql > ''", (table,)
-        )
-        definitions = {(kind, name): text for kind, name, text in found}
-        definition = definitions.pop(("table", table))
-        for _, index in definitions:
-            bind.exec_driver_sql(f'DROP INDEX "{index}"')
+        query = f"SELECT type, name, sql FROM sqlite_master WHERE tbl_name = '{table}' AND sql IS NOT NULL"  # noqa: S608
+        found = bind.exec_driver_sql(query).all()
+        indexes = {name: text for kind, name, text in found if kind == "index"}
+        for name in indexes:
+            bind.exec_driver_sql(f'DROP INDEX "{name}"')
         bind.exec_driver_sql(f'ALTER TABLE "{table}" RENAME TO "{table}_before"')
-        bind.exec_driver_sql(change(definition))
+        bind.exec_driver_sql(change(next(text for kind, _, text in found if kind == "table")))
         bind.exec_driver_sql(f'INSERT INTO "{table}" SELECT * FROM "{table}_before"')  # noqa: S608  # names of ours
         bind.exec_driver_sql(f'DROP TABLE "{table}_before"')
-        for index in definitions.values():
-            bind.exec_driver_sql(index)
+        for text in indexes.values():
+            bind.exec_driver_sql(text)

@@ -269,7 +269,7 @@ async def test_what_a_command_wrote_outlives_a_new_input(saver: Any) -> None:
     assert result["log"] == ["a", 1]
     assert await graph.ainvoke({"log": ["new"]}, thread()) == {"log": ["a", 1, "new", "a"]}
     entered = (await history(graph, thread()))[2]
-    assert entered.metadata["superseded"] == [result["__interrupt__"][0].id]
+    assert (entered.metadata or {})["superseded"] == [result["__interrupt__"][0].id]
 
 
 async def test_overwrite_replaces_what_a_reducer_has_gathered() -> None:
