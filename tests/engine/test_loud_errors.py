@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
@@ -164,6 +164,63 @@ async def test_a_value_that_does_not_fit_its_pydantic_field_names_node_and_key(s
         "node 'last' wrote str 'foo' to key 'amount', which does not fit: Input should be a valid number, unable to "
         "parse string as a number"
     )
+
+
+class Counted(BaseModel):
+    counts: Annotated[list[int], operator.add] = []
+    total: Annotated[int, operator.add] = Field(default=0, le=3)
+
+
+async def test_what_a_reducer_makes_of_writes_is_checked_at_the_barrier(saver: Any) -> None:
+    async def good(state: Counted) -> Update:
+        return {"counts": [1], "total": 2}
+
+    async def bad(state: Counted) -> Update:
+        return {"counts": ["foo"]}
+
+    graph = side_by_side_of(Counted, good, bad).compile(saver)
+    with pytest.raises(InvalidUpdateError) as caught:
+        await graph.ainvoke({"counts": [0]}, thread())
+    assert str(caught.value) == (
+        "key 'counts' was reduced to list [0, 'foo', 1], which does not fit: at 1: Input should be a valid integer, "
+        "unable to parse string as an integer (written by nodes 'bad', 'good')"
+    )
+    assert (await graph.aget_state(thread())).values["counts"] == [0]
+
+
+async def test_what_nodes_write_together_may_not_fit_though_each_write_does(saver: Any) -> None:
+    async def two(state: Counted) -> Update:
+        return {"total": 2}
+
+    async def also_two(state: Counted) -> Update:
+        return {"total": 2}
+
+    graph = side_by_side_of(Counted, two, also_two).compile(saver)
+    with pytest.raises(InvalidUpdateError) as caught:
+        await graph.ainvoke({"counts": []}, thread())
+    assert str(caught.value) == (
+        "key 'total' was reduced to int 4, which does not fit: Input should be less than or equal to 3 (written by "
+        "nodes 'also_two', 'two')"
+    )
+
+
+async def test_an_update_from_outside_is_checked_as_a_step_is(saver: Any) -> None:
+    async def nothing(state: Counted) -> None:
+        return None
+
+    graph = side_by_side_of(Counted, nothing).compile(saver)
+    await graph.ainvoke({"counts": [1]}, thread())
+    with pytest.raises(InvalidUpdateError, match=r"key 'counts' was reduced to list \[1, 'x'\], which does not fit"):
+        await graph.aupdate_state(thread(), {"counts": ["x"]}, as_node="nothing")
+    assert (await graph.aget_state(thread())).values["counts"] == [1]
+
+
+def side_by_side_of(schema: Any, *nodes: Any) -> Any:
+    """Nodes that run in one superstep over this schema."""
+    builder: Any = StateGraph(schema)
+    for node in nodes:
+        builder.add_node(node).add_edge(START, node.__name__)
+    return builder
 
 
 def test_a_node_that_can_never_be_reached_is_warned_about() -> None:

@@ -22,7 +22,7 @@ from everstep.graph.inputs import InputCheck
 from everstep.graph.keys import JOIN_PREFIX
 from everstep.graph.schema import Mapper, Schema, merge_schemas
 from everstep.graph.spec import BranchSpec, GraphSpec, JoinSpec, NodeSpec
-from everstep.graph.writers import Destinations, KeyRules, RootWriter, StateWriter, SubgraphWriter
+from everstep.graph.writers import Destinations, KeyRules, ReducedCheck, RootWriter, StateWriter, SubgraphWriter
 from everstep.pregel.blueprint import Blueprint, Names
 from everstep.tasks.node import Node, Write, Writer
 
@@ -64,9 +64,8 @@ class _Compiler:
             write_command=self._update_writer(destinations).writes_of_command,
             annotations=_annotations(self.spec.schemas),
             aliases=self.spec.aliases,
-            joins={key: join.target for key, join in self.joins.items()}
-            if self.spec.unsatisfied_joins == "error"
-            else {},
+            joins=self._awaited_joins(),
+            checks={key: ReducedCheck(key, check) for key, check in self.state.reduced_checks.items()},
         )
 
     def _awaited_joins(self) -> dict[str, str]:

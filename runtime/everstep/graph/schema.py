@@ -34,7 +34,7 @@ class Schema:
         source: What the user gave.
         keys: In the order of declaration; `(ROOT,)` for a schema that is not a mapping of keys.
         mapper: Makes an instance of the schema from a mapping of keys; None where nodes take the mapping.
-        checks: Checks of updates, for those fields of a pydantic model that keep what is written.
+        checks: Checks of values, for the fields of a pydantic model.
     """
 
     source: Any
@@ -79,7 +79,7 @@ def read_schema(source: Any) -> Schema:
         return Schema(source, name, (root_key(source),))
     keys = tuple(key_of(key, hint, name) for key, hint in hints.items())
     if is_model(kind):
-        checked = [key.name for key in keys if isinstance(key.channel, _ONE_VALUE)]
+        checked = [key.name for key in keys if key.channel is not None]
         return Schema(source, name, keys, ModelMapper(kind), field_checks(kind, checked))
     return Schema(source, name, keys, _DataclassMapper(source) if dataclasses.is_dataclass(kind) else None)
 
@@ -108,11 +108,17 @@ def update_of(value: Any) -> Mapping[str, Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Everything that the schemas of one graph say together."""
+    """Everything that the schemas of one graph say together.
+
+    Attributes:
+        checks: Of what is written to keys that keep it.
+        reduced_checks: Of what reducers make of what is written.
+    """
 
     channels: Mapping[str, BaseChannel[Any, Any]]
     managed: Mapping[str, type[ManagedValue]]
     checks: Mapping[str, Check]
+    reduced_checks: Mapping[str, Check]
 
 
 def merge_schemas(schemas: Iterable[Schema]) -> State:
@@ -140,6 +146,7 @@ def merge_schemas(schemas: Iterable[Schema]) -> State:
         MappingProxyType({key.name: key.channel for key in keys if key.channel is not None}),
         MappingProxyType({key.name: key.managed for key in keys if key.managed is not None}),
         MappingProxyType({name: check for name, check in checks.items() if _keeps_writes(found[name][0])}),
+        MappingProxyType({name: check for name, check in checks.items() if not _keeps_writes(found[name][0])}),
     )
 
 

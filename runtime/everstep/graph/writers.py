@@ -237,6 +237,26 @@ def check_values(update: Mapping[str, Any], checks: Mapping[str, Check], who: st
             ) from error
 
 
+@dataclass(frozen=True, slots=True)
+class ReducedCheck:
+    """Checks what a reducer has made of the writes of a step.
+
+    Raises:
+        InvalidUpdateError: It does not fit its field; names key, value and what is wrong with it.
+    """
+
+    key: str
+    check: Check
+
+    def __call__(self, value: Any) -> None:
+        try:
+            self.check(value)
+        except ValueError as error:
+            raise InvalidUpdateError(
+                f"key {self.key!r} was reduced to {shown(value)}, which does not fit: {_reasons(error)}"
+            ) from error
+
+
 def _reasons(error: Any) -> str:
     """What pydantic found wrong, in one line."""
     found = [(detail["loc"][1:], detail["msg"]) for detail in error.errors(include_url=False)]

@@ -41,6 +41,7 @@ class Blueprint:
         annotations: Types that state may hold; made known to the saver's codec.
         aliases: Old name of a node -> its name now.
         joins: Channels of joins that must complete before a run ends -> the node that waits.
+        checks: Raise an `InvalidUpdateError` if what a step has made of a channel's value does not fit it.
         triggers: Channel -> names of the nodes it triggers; computed.
     """
 
@@ -59,6 +60,7 @@ class Blueprint:
     annotations: tuple[Any, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)
     joins: Mapping[str, str] = field(default_factory=dict)
+    checks: Mapping[str, Callable[[Any], None]] = field(default_factory=dict)
     triggers: Mapping[str, tuple[str, ...]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:

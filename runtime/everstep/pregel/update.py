@@ -47,9 +47,11 @@ def apply_writes(graph: Blueprint, channels: Channels, tasks: Sequence[Writes]) 
     for key, values in written.items():
         try:
             changed = channels.write(key, values)
+            if changed and key in graph.checks and channels.live[key].is_available():
+                graph.checks[key](channels.live[key].get())
         except InvalidUpdateError as error:
             channels.refused = _writers(key, ordered)
-            raise InvalidUpdateError(f"{error} (written by {_nodes(channels.refused)})") from None
+            raise InvalidUpdateError(f"{error} (written by {_nodes(channels.refused)})") from error.__cause__
         except Exception as error:
             # A reducer's own exception, as it is: its author knows it.
             channels.refused = _writers(key, ordered)
