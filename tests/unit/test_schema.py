@@ -322,8 +322,10 @@ def test_a_typed_dict_is_given_as_it_is() -> None:
     assert read_schema(Base).mapper is None
 
 
-def test_fields_that_keep_what_is_written_are_checked_and_reduced_ones_are_not() -> None:
-    assert set(read_schema(Model).checks) == {"total", "mood", "inner"}
+def test_fields_are_checked_where_they_keep_what_is_written_and_where_they_are_reduced() -> None:
+    state = merge_schemas([read_schema(Model)])
+    assert set(state.checks) == {"total", "mood", "inner"}
+    assert set(state.reduced_checks) == {key for key in state.channels if key not in state.checks} != set()
     assert read_schema(Record).checks == {}
 
 
