@@ -125,14 +125,9 @@ def answer_again(value: Any, tasks: list[Task], pending: Sequence[PendingWrite])
     return frozenset(given)
 
 
-def reopen(tasks: list[Task], pending: Sequence[PendingWrite], answered: frozenset[str]) -> None:
-    """Let tasks of a subgraph run again whose questions are answered anew on a branch of the containing graph."""
-    asking = {
-        task_id
-        for task_id, channel, value in pending
-        if channel == INTERRUPT and any(question.id in answered for question in value)
-    }
-    for task in [task for task in tasks if task.id in asking]:
+def reopen(tasks: list[Task], ids: frozenset[str]) -> None:
+    """Let these tasks of a subgraph run again: their questions are answered anew on a branch."""
+    for task in [task for task in tasks if task.id in ids]:
         _undo(tasks, task)
 
 

@@ -16,6 +16,7 @@ from everstep_savers.checkpoint import (
     NewCheckpoint,
     PendingWrite,
     TaskWrites,
+    copy_checkpoint,
 )
 from everstep_savers.ids import new_checkpoint_id
 
@@ -83,6 +84,20 @@ def make_checkpoint(
     )
 
 
+def whole_checkpoint(channels: Channels, checkpoint_id: str) -> Checkpoint:
+    """The channels as they are now as a checkpoint of their own, for somebody who goes on from it in this process."""
+    checkpoint: Checkpoint = {
+        "v": CHECKPOINT_FORMAT,
+        "id": checkpoint_id,
+        "ts": datetime.now(UTC).isoformat(timespec="microseconds"),
+        "channel_values": channels.dump_whole(),
+        "channel_versions": channels.versions,
+        "versions_seen": channels.seen,
+        "updated_channels": None,
+    }
+    return copy_checkpoint(checkpoint)
+
+
 @dataclass(frozen=True, slots=True)
 class Point:
     """A checkpoint, as far as streams show it beside its values.
@@ -101,6 +116,12 @@ def point_of(saved: CheckpointTuple) -> Point:
     """A stored checkpoint, as streams show it."""
     parent = saved.parent_config["configurable"]["checkpoint_id"] if saved.parent_config is not None else None
     return Point(saved.checkpoint["id"], parent, saved.metadata, saved.pending_writes or ())
+
+
+def continues_of(metadata: Mapping[str, Any]) -> tuple[tuple[str, frozenset[str]], ...]:
+    """The checkpoints from which the branch of a checkpoint parted, if it goes on from what was there."""
+    found: Any = metadata.get("continues", ())
+    return tuple((checkpoint_id, frozenset(answered)) for checkpoint_id, answered in found)
 
 
 def with_map(config: dict[str, Any], metadata: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -13,9 +13,10 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from everstep.constants import NS_SEP
 from everstep.types import Durability
 from everstep_savers.base import AtomicSaver
-from everstep_savers.checkpoint import Commit, NewCheckpoint, TaskWrites
+from everstep_savers.checkpoint import CheckpointTuple, Commit, NewCheckpoint, TaskWrites
 
 # Step commits that may be under way while the run goes on.
 MAX_BEHIND = 2
@@ -25,30 +26,40 @@ LEAVE_DEADLINE = 10.0
 
 @dataclass(slots=True)
 class Held:
-    """What durability "exit" holds back until the root run leaves."""
+    """What durability "exit" holds back until the root run leaves.
+
+    Attributes:
+        finished: Namespace -> where a stateful subgraph stands that has finished in this run, with whole values.
+    """
 
     checkpoints: list[NewCheckpoint] = field(default_factory=list)
     writes: list[TaskWrites] = field(default_factory=list)
+    finished: dict[str, CheckpointTuple] = field(default_factory=dict)
 
-    def belong_to(self, merged: NewCheckpoint) -> None:
-        """Let what subgraphs have left name checkpoints of their parent that are stored.
+    def forget(self, namespaces: set[str]) -> None:
+        """Drop what was held of subgraphs at or below these places: nobody will go on from there."""
+        self.checkpoints = [one for one in self.checkpoints if not _is_inside(one.checkpoint_ns, namespaces)]
+        self.writes = [one for one in self.writes if not _is_inside(one.checkpoint_ns, namespaces)]
 
-        Args:
-            merged: Stands for all checkpoints that the parent's run has made.
-        """
-        self.checkpoints = [_belonging_to(merged, one) for one in self.checkpoints]
+    def rename(self, checkpoint_ns: str, merged: set[str], parent_id: str | None) -> None:
+        """Let what was made under checkpoints that have merged into a later one name the parent of that one."""
+        self.checkpoints = [_renamed(one, checkpoint_ns, merged, parent_id) for one in self.checkpoints]
 
 
-def _belonging_to(merged: NewCheckpoint, inner: NewCheckpoint) -> NewCheckpoint:
-    ns, parents = merged.checkpoint_ns, dict(inner.metadata.get("parents", {}))
-    if parents.get(ns) in (None, merged.checkpoint["id"]):
-        return inner
-    # It ran at a step before: it does not belong to what comes next, but it is on that line.
-    if merged.parent_id is None:
-        del parents[ns]
-    else:
-        parents[ns] = merged.parent_id
-    return replace(inner, metadata={**inner.metadata, "parents": parents})
+def _renamed(one: NewCheckpoint, checkpoint_ns: str, merged: set[str], parent_id: str | None) -> NewCheckpoint:
+    parents = dict(one.metadata.get("parents", {}))
+    if parents.get(checkpoint_ns) not in merged:
+        return one
+    del parents[checkpoint_ns]
+    if parent_id is not None:
+        parents[checkpoint_ns] = parent_id
+    metadata: Any = {**one.metadata, "parents": parents}
+    return replace(one, metadata=metadata)
+
+
+def _is_inside(checkpoint_ns: str, namespaces: set[str]) -> bool:
+    levels = checkpoint_ns.split(NS_SEP)
+    return any(NS_SEP.join(levels[:depth]) in namespaces for depth in range(1, len(levels) + 1))
 
 
 class CommitQueue:
@@ -126,7 +137,7 @@ class CommitQueue:
         """
         places = {one.checkpoint_ns for one in self.held.checkpoints} | {one.checkpoint_ns for one in self.held.writes}
         if checkpoint_ns in places:
-            held, self.held = self.held, Held()
+            held, self.held = self.held, Held(finished=self.held.finished)
             await self.now(Commit(self.thread_id, token=self.token, checkpoints=held.checkpoints, writes=held.writes))
 
     async def now(self, commit: Commit) -> None:

@@ -15,12 +15,13 @@ from everstep.constants import INPUT, START
 from everstep.errors import ConfigError
 from everstep.pregel.answering import accepted_writes, answer_again, bind_or_refuse, kept_writes, reopen
 from everstep.pregel.calls import CallJournal, calls_of, journalled_calls, kept_calls
-from everstep.pregel.checkpoints import Lineage, Point, make_checkpoint, origin_of, point_of
+from everstep.pregel.checkpoints import Lineage, Point, continues_of, make_checkpoint, origin_of, point_of
 from everstep.pregel.commits import CommitQueue
 from everstep.pregel.entry import (
     Entry,
     Fork,
     Fresh,
+    Kept,
     Resume,
     RunWrites,
     apply_run_writes,
@@ -36,11 +37,12 @@ from everstep.pregel.growth import StoredLists
 from everstep.pregel.io import input_writes
 from everstep.pregel.joins import check_joins
 from everstep.pregel.journal import Journal
+from everstep.pregel.nested import load_nested
 from everstep.pregel.plan import At, plan
 from everstep.pregel.renames import read_with_aliases, refuse_missing
-from everstep.pregel.request import Nesting, RunRequest
+from everstep.pregel.request import Continues, Nesting, RunRequest
 from everstep.pregel.starting import StartingPoint, starting_point_of
-from everstep.pregel.subgraphs import caller_of, load_nested, nesting_of, scope_inside
+from everstep.pregel.subgraphs import caller_of, nesting_of, scope_inside
 from everstep.pregel.update import apply_writes
 from everstep.tasks.calls import CallLog, CallTask
 from everstep.tasks.current import RunScope
@@ -89,7 +91,7 @@ async def start_run(request: RunRequest) -> Start:
     assert loaded.saved is not None  # without a checkpoint every entry is Fresh
     refuse_missing(request.graph, loaded.saved, request.config.thread_id)
     if isinstance(entry, Fork):
-        return await _start_fork(request, loaded, loaded.saved, entry.resume)
+        return await _start_fork(request, loaded, loaded.saved, entry)
     return await _start_resumed(request, loaded, loaded.saved, entry)
 
 
@@ -207,11 +209,11 @@ def _waiting(request: RunRequest, start: Start, saved: CheckpointTuple) -> list[
     return tasks
 
 
-async def _start_fork(request: RunRequest, loaded: Loaded, saved: CheckpointTuple, resume: Resume) -> Start:
+async def _start_fork(request: RunRequest, loaded: Loaded, saved: CheckpointTuple, fork: Fork) -> Start:
     """Replay from an earlier checkpoint, or answer a question that was asked there, on a branch."""
-    graph, step = request.graph, saved.metadata.get("step", -1) + 1
+    graph, step, resume = request.graph, saved.metadata.get("step", -1) + 1, fork.resume
     start = _begin(request, loaded, step + 1, step + 1)
-    start.is_resumed = True
+    start.is_resumed = start.scope.has_parted = True
     start.last_stop = start.channels.newest
     pending = list(saved.pending_writes or ())
     origin = origin_of(saved.checkpoint["id"], saved.metadata)
@@ -220,33 +222,41 @@ async def _start_fork(request: RunRequest, loaded: Loaded, saved: CheckpointTupl
     if resume.command is not None:
         apply_writes(graph, start.channels, [RunWrites(INPUT, command_writes(request, resume.command))])
     start.tasks = plan(graph, start.channels, start.at)
-    answered: frozenset[str] = frozenset()
+    kept = fork.kept
     if resume.answer is not MISSING:
-        answered = answer_again(resume.answer, start.tasks, pending)
+        kept = Kept(frozenset(), answer_again(resume.answer, start.tasks, pending))
+    elif kept is not None:
+        restore_tasks(start.tasks, pending, start.scope.answers)
+        reopen(start.tasks, kept.reopened)
+    continues = () if kept is None else ((saved.checkpoint["id"], kept.answered), *continues_of(saved.metadata))
     new = make_checkpoint(
         start.channels,
-        start.lineage,
+        _with_continues(start.lineage, continues),
         parent_id=saved.checkpoint["id"],
         source="fork",
         step=step,
         updated=None,
         origin=origin,
     )
-    nesting: Nesting = start.scope.nesting
-    start.scope.nesting = replace(
-        nesting,
-        may_continue=True,
-        reask=not answered,
-        origin=saved.checkpoint["id"] if answered else None,
-        answered=answered,
-    )
+    reask = kept is None or (request.parent is not None and request.parent.run.nesting.reask)
+    start.scope.nesting = replace(start.scope.nesting, may_continue=True, reask=reask, continues=continues)
     at = (request.config.checkpoint_ns, new.checkpoint["id"])
-    kept = kept_writes(*at, start.tasks)
-    if answered:
-        kept += kept_calls(at, _restore_calls_before(start, pending, answered))
-    await _claim(request, start, loaded, new, writes=kept)
+    writes = kept_writes(*at, start.tasks)
+    if kept is not None:
+        writes += kept_calls(at, _restore_calls_before(start, pending, kept.answered))
+        if reask:
+            ask_again(start.tasks)
+    await _claim(request, start, loaded, new, writes=writes)
     start.at = replace(start.at, origin=origin)
     return start
+
+
+def _with_continues(lineage: Lineage, continues: Continues) -> Lineage:
+    """Tells in the first checkpoint of a branch from where it goes on, and what is answered anew there."""
+    if not continues:
+        return lineage
+    told = [[checkpoint_id, sorted(answered)] for checkpoint_id, answered in continues]
+    return replace(lineage, metadata={**lineage.metadata, "continues": told})
 
 
 async def _start_resumed(request: RunRequest, loaded: Loaded, saved: CheckpointTuple, resume: Resume) -> Start:
@@ -274,12 +284,9 @@ async def _start_resumed(request: RunRequest, loaded: Loaded, saved: CheckpointT
     if stopped_here(pending, start.tasks) or saved.metadata.get("source") == "update":
         start.last_stop = start.channels.newest
     reask = resume.answer is MISSING if request.parent is None else request.parent.run.nesting.reask
-    answered = request.parent.run.nesting.answered if request.parent is not None else frozenset()
-    start.scope.nesting = replace(start.scope.nesting, may_continue=True, reask=reask, answered=answered)
-    if answered:
-        reopen(start.tasks, pending, answered)
-        _ = _restore_calls_before(start, pending, answered)
-    elif start.scope.calls is not None:
+    continues = continues_of(saved.metadata)
+    start.scope.nesting = replace(start.scope.nesting, may_continue=True, reask=reask, continues=continues)
+    if start.scope.calls is not None:
         start.scope.calls.note(*journalled_calls(pending))
     if reask:
         ask_again(start.tasks)
@@ -337,7 +344,7 @@ async def _claim(
     start.journal.checkpoint_id = start.checkpoint_id or ""
     if request.parent is not None:
         if new is not None:
-            await start.journal.step(new)
+            await start.journal.branch(new, writes or ())
         return
     seen = loaded.thread
     if fresh is not None and fresh.start is not None:

@@ -61,10 +61,28 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """What a subgraph keeps on a branch of the graph that contains it.
+
+    Attributes:
+        reopened: Ids of the tasks that run again, because a question of theirs is answered anew.
+        answered: Ids of the questions that are answered anew.
+    """
+
+    reopened: frozenset[str]
+    answered: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Fork:
-    """Replay from the loaded checkpoint, which is not the thread's head, on a branch."""
+    """Go on from the loaded checkpoint, which is not the thread's head, on a branch.
+
+    Attributes:
+        kept: What was there is there on the branch too, for a subgraph; None replays it.
+    """
 
     resume: Resume
+    kept: Kept | None = None
 
 
 Entry = Fresh | Resume | Fork

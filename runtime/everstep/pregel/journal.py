@@ -58,6 +58,8 @@ class Journal:
         self._unstored: list[Task] = []
         self._gathering: asyncio.TimerHandle | None = None
         self._held: NewCheckpoint | None = None
+        self._kept: Sequence[TaskWrites] = ()
+        self._merged: set[str] = set()
 
     async def begin(
         self, claim: Claim, checkpoint: NewCheckpoint | None = None, writes: Sequence[TaskWrites] = ()
@@ -95,6 +97,16 @@ class Journal:
             return ()
         return [self._result_of(task) for task in tasks if not task.stored]
 
+    async def branch(self, checkpoint: NewCheckpoint, writes: Sequence[TaskWrites]) -> None:
+        """Store the first checkpoint of a subgraph's run, with what it keeps of the tasks that another one had."""
+        await self.step(checkpoint)
+        if not writes:
+            return
+        if self.queue.durability == "exit":
+            self._kept = writes
+        else:
+            await self.queue.step(self.prepare(writes))
+
     async def step(self, checkpoint: NewCheckpoint, tasks: Sequence[Task] = (), status: Status | None = None) -> None:
         """Store a superstep: its checkpoint with the results of its tasks, and the run's status if it ends here.
 
@@ -103,7 +115,14 @@ class Journal:
         self.beside.clear()
         if self.queue.durability == "exit":
             taken = _as_it_is_now(checkpoint)
-            self._held = taken if self._held is None else merge_checkpoints(self._held, taken)
+            if self._held is not None:
+                self._merged.add(self._held.checkpoint["id"])
+                taken = merge_checkpoints(self._held, taken)
+            self._held = taken
+            self._kept = ()
+            if self.queue.held.checkpoints:
+                # The subgraphs of tasks whose results are taken; those that did not go that far are gone on from.
+                self.queue.held.forget({task.ns for task in tasks})
             self.checkpoint_id = checkpoint.checkpoint["id"]
             return
         told = status if self.is_root else None
@@ -149,6 +168,8 @@ class Journal:
             return
         writes = [found for task in tasks if not task.stored and (found := self._final_writes(task)) is not None]
         writes += self.beside.values()
+        told = {one.task_id for one in writes}
+        writes += [one for one in self._kept if one.task_id not in told]
         self.beside.clear()
         if at_breakpoint:
             writes.append(self._stop_mark(self.checkpoint_id))
@@ -168,10 +189,9 @@ class Journal:
         self, status: Status, error: str | None, writes: list[TaskWrites], tasks: Sequence[Task]
     ) -> None:
         queue = self.queue
-        checkpoints = []
-        if self._held is not None:
-            checkpoints = [self._with_bases(self._held, tasks)]
-            queue.held.belong_to(self._held)
+        if self._merged and self._held is not None:
+            queue.held.rename(self.checkpoint_ns, self._merged, self._held.parent_id)
+        checkpoints = [] if self._held is None else [self._with_bases(self._held, tasks)]
         if not self.is_root and queue.durability == "exit":
             queue.held.checkpoints += checkpoints
             queue.held.writes += writes

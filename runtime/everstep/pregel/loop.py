@@ -24,11 +24,12 @@ from everstep.errors import (
     error_text,
 )
 from everstep.pregel.breakpoints import stops_at
-from everstep.pregel.checkpoints import Point, make_checkpoint
+from everstep.pregel.checkpoints import Point, make_checkpoint, whole_checkpoint
 from everstep.pregel.enter import Start, start_run
 from everstep.pregel.events import events_of
 from everstep.pregel.io import output_of
 from everstep.pregel.joins import check_joins, has_unsatisfied
+from everstep.pregel.journal import Journal
 from everstep.pregel.lifecycle import lifecycle_of
 from everstep.pregel.plan import At, plan
 from everstep.pregel.request import NodeNames, RunRequest
@@ -40,7 +41,7 @@ from everstep.tasks.outcome import BubbledUp, Drained, Failed, Interrupted, Outc
 from everstep.tasks.runner import cancel_requests, run_tasks
 from everstep.tasks.task import Task, path_order
 from everstep.types import GraphOutput, Interrupt
-from everstep_savers.checkpoint import Status
+from everstep_savers.checkpoint import CheckpointTuple, Status
 from everstep_savers.errors import PersistenceError
 
 logger = logging.getLogger("everstep")
@@ -341,8 +342,18 @@ class Run:
         check_joins(self.graph, self.channels)
         if self.journal is not None:
             await self.journal.leave("done")
+            if self.request.is_stateful and self.request.durability == "exit":
+                self._show_held(self.journal)
         await self._told("done")
         return self._result()
+
+    def _show_held(self, journal: Journal) -> None:
+        """Let later calls of this subgraph in the same root run go on from here, though nothing is stored yet."""
+        config, step = self.request.config, self.at.step - 1
+        metadata: Any = {**self.lineage.metadata, "source": "loop", "step": step, "parents": {**self.lineage.parents}}
+        checkpoint = whole_checkpoint(self.channels, self.checkpoint_id or "")
+        named = config.saved(self.checkpoint_id)
+        journal.queue.held.finished[config.checkpoint_ns] = CheckpointTuple(named, checkpoint, metadata)
 
     def _result(self, questions: Sequence[Interrupt] = ()) -> Any:
         output = output_of(self.channels, self.request.output)

@@ -67,6 +67,11 @@ class RunRequest:
     debug: bool = False
 
 
+# The checkpoints from which a branch parted, the nearest first, each with the questions answered anew there: what
+# subgraphs did under them is there on the branch too.
+Continues = Sequence[tuple[str, frozenset[str]]]
+
+
 @dataclass(frozen=True, slots=True)
 class Nesting:
     """What a run hands to the runs of the subgraphs that its nodes call.
@@ -78,8 +83,7 @@ class Nesting:
         may_continue: The run continues an earlier one: its subgraphs may have got somewhere.
         reask: Suspended tasks run again though they have no answer (the run continues without one).
         replay: Namespace -> checkpoint from which the subgraph in it starts.
-        answered: Questions that are answered anew on a branch.
-        origin: Besides the current checkpoint, the one to which checkpoints of subgraphs may belong.
+        continues: On a branch that goes on from what was there, see `Continues`.
     """
 
     queue: CommitQueue | None
@@ -88,5 +92,4 @@ class Nesting:
     may_continue: bool = False
     reask: bool = False
     replay: Mapping[str, str] = field(default_factory=dict)
-    origin: str | None = None
-    answered: frozenset[str] = frozenset()
+    continues: Continues = ()

@@ -11,7 +11,7 @@ from everstep.channels.snapshot import Channels
 from everstep.config import RunConfig
 from everstep.constants import ERROR, INTERRUPT, PULL, PUSH
 from everstep.pregel.blueprint import Blueprint
-from everstep.pregel.checkpoints import origin_of, with_map
+from everstep.pregel.checkpoints import continues_of, origin_of, with_map
 from everstep.pregel.entry import apply_run_writes, restore_tasks
 from everstep.pregel.io import output_of, result_of
 from everstep.pregel.plan import At, plan
@@ -137,7 +137,7 @@ async def _subgraph_states(
 ) -> dict[str, StateSnapshot]:
     """The snapshots of the subgraphs of a checkpoint's tasks, by task id."""
     _, tasks = restore(graph, saved)
-    own = {saved.checkpoint["id"], origin_of(saved.checkpoint["id"], saved.metadata)}
+    own = {saved.checkpoint["id"], *(checkpoint_id for checkpoint_id, _ in continues_of(saved.metadata))}
     found = {}
     for task in tasks:
         if task.node.subgraph is None:

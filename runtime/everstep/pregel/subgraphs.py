@@ -1,4 +1,4 @@
-"""Runs inside runs: where a subgraph's run belongs, and where it goes on.
+"""Runs inside runs: where a subgraph's run belongs.
 
 A subgraph that is called in a node runs in the namespace of the node's task, on the thread, the commits and
 the slots of the root run. Its checkpoints name the checkpoints of the graphs that contain it, so that the one
@@ -14,14 +14,12 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from everstep.config import DEFAULT_RECURSION_LIMIT, RunConfig
-from everstep.constants import INTERRUPT, NS_END, NS_SEP
+from everstep.constants import NS_END, NS_SEP
 from everstep.context import current_task
-from everstep.pregel.entry import Entry, Fork, Fresh, Resume
 from everstep.pregel.request import Nesting, RunRequest
 from everstep.tasks.current import Attempt, RunScope
 from everstep.tasks.task import Task
 from everstep.tasks.threads import lending_slot
-from everstep_savers.checkpoint import CheckpointTuple, Loaded
 
 # None: inherits the parent's saver; True: and keeps a history of its own; False: has none.
 Persistence = Literal[True, False] | None
@@ -126,108 +124,11 @@ def scope_inside(scope: RunScope, request: RunRequest, caller: Attempt) -> None:
     scope.branch = f"{caller.idempotency_key}{'=' if request.is_stateful else ''}{number}"
 
 
-async def load_nested(request: RunRequest, attempt: Attempt) -> tuple[Loaded, Entry]:
-    """Load what a subgraph's run starts from, and how it starts."""
-    nesting: Nesting = attempt.run.nesting
-    fresh = Fresh(request.input)
-    if request.saver is None:
-        return Loaded(None), fresh
-    config = request.config
-    if (replayed := request.replay.get(config.checkpoint_ns)) is not None:
-        return await request.saver.aload(config.saved(replayed)), Fork(Resume())
-    is_first = attempt.number == 1 and not attempt.task.is_repeated
-    if is_first and not request.is_stateful and not nesting.may_continue:
-        return Loaded(None), fresh  # nothing can be stored in a namespace that is new: no need to look
-    assert nesting.queue is not None  # whoever has a saver has commits
-    await nesting.queue.release(config.checkpoint_ns)
-    loaded = await request.saver.aload(config.saved())
-    if loaded.saved is None:
-        return loaded, fresh
-    found = await _belonging(request, attempt, loaded.saved)
-    if found is not None:
-        if found is not loaded.saved:  # a listing shows results of the old line, which do not count here
-            loaded = await request.saver.aload(found.config)
-        return loaded, Resume()
-    kept = await _on_this_line(request, attempt) if request.is_stateful else None
-    return kept or replace(loaded, saved=None), fresh
-
-
-async def _belonging(request: RunRequest, attempt: Attempt, newest: CheckpointTuple) -> CheckpointTuple | None:
-    """The newest checkpoint of the subgraph that belongs to the parent's checkpoint.
-
-    On a branch on which a question is answered anew, it is the one at which the subgraph asked it.
-    """
-    nesting: Nesting = attempt.run.nesting
-    own = {attempt.run.checkpoint_id, nesting.origin} - {None}
-    parent_ns = attempt.run.config.checkpoint_ns
-    caller = caller_of(request)
-
-    def belongs(saved: CheckpointTuple) -> bool:
-        if saved.metadata.get("parents", {}).get(parent_ns) not in own or saved.metadata.get("caller") != caller:
-            return False
-        return not nesting.answered or _asks(saved, nesting.answered)
-
-    if belongs(newest):
-        return newest
-    assert request.saver is not None
-    async for saved in request.saver.alist(request.config.saved()):
-        if belongs(saved):
-            return saved
-    return None
-
-
-async def _on_this_line(request: RunRequest, attempt: Attempt) -> Loaded | None:
-    """The newest checkpoint of a stateful subgraph that was made on the parent's own branch."""
-    assert request.saver is not None
-    parent_ns = attempt.run.config.checkpoint_ns
-    line = _Line(request, attempt)
-    async for saved in request.saver.alist(request.config.saved()):
-        made_at = saved.metadata.get("parents", {}).get(parent_ns)
-        if made_at is None or await line.holds(made_at):
-            return await request.saver.aload(saved.config)
-    return None
-
-
-class _Line:
-    """The checkpoints of the containing graph that lead to where its run is, read as far back as needed."""
-
-    def __init__(self, request: RunRequest, attempt: Attempt) -> None:
-        self.first_made = attempt.run.first_made
-        self.next = attempt.run.started_from
-        self.known = {self.next}
-        ns = attempt.run.config.checkpoint_ns
-        assert request.saver is not None
-        self.listing = request.saver.alist(request.config.saved(checkpoint_ns=ns))
-
-    async def holds(self, checkpoint_id: str) -> bool:
-        """Is this checkpoint on the line? Ids sort by time, and a parent's before its child's."""
-        if self.first_made is not None and checkpoint_id >= self.first_made:
-            return True  # nobody else writes the thread while this run does
-        while checkpoint_id not in self.known and self.next is not None and checkpoint_id < self.next:
-            saved = await anext(self.listing, None)
-            if saved is None:
-                self.next = None
-            elif saved.checkpoint["id"] == self.next:
-                parent = saved.parent_config
-                self.next = parent["configurable"]["checkpoint_id"] if parent else None
-                self.known.add(self.next)
-        return checkpoint_id in self.known
-
-
 def caller_of(request: RunRequest) -> str | None:
     """The `@task` call that runs a subgraph whose namespace other calls may share, because it names no tasks."""
     if request.parent is None or not request.is_stateful or not request.parent.task.depth:
         return None
     return request.parent.task.id
-
-
-def _asks(saved: CheckpointTuple, ids: frozenset[str]) -> bool:
-    return any(
-        question.id in ids
-        for _, channel, value in saved.pending_writes or ()
-        if channel == INTERRUPT
-        for question in value
-    )
 
 
 @asynccontextmanager

@@ -81,6 +81,7 @@ class RunScope:
         skipped: Steps that idempotency keys do not count.
         checkpoint_id: The checkpoint it started from.
         started_from: The checkpoint this run was loaded from.
+        has_parted: The run began as a branch from there: what the tasks of that checkpoint did is not on its line.
         first_made: The first checkpoint this run made; what is younger is on its branch.
         rejected: Questions whose answers did not fit in this run; shared with its subgraphs.
         answers: Accepted answers that came with the run, by question id; those of its ancestors for a subgraph.
@@ -104,6 +105,7 @@ class RunScope:
         "emit",
         "first_made",
         "graph",
+        "has_parted",
         "loop",
         "managed",
         "nesting",
@@ -141,6 +143,7 @@ class RunScope:
         self.rejected: set[str] = set()
         self.started_from: str | None = None
         self.first_made: str | None = None
+        self.has_parted = False
         self.calls: Any = None
         self.managed: Mapping[str, type[ManagedValue]] = {}
         self.stop = 0

@@ -1,0 +1,376 @@
+"""Subgraphs on branches of the graph that runs them, and subgraphs whose steps are stored when the run leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from everstep.constants import START
+from everstep.context import interrupt
+from everstep.graph.builder import StateGraph
+from everstep.graph.functional import task
+from everstep.types import Command
+from tests.engine.graphs import AT_ONCE, Log, Update, chain, history, says, side_by_side, thread
+
+
+def logs(name: str, ran: list[str]) -> Any:
+    async def node(state: Log) -> Update:
+        ran.append(name)
+        return {"log": [name]}
+
+    return name, node
+
+
+def asks(name: str, ran: list[str], *questions: str) -> Any:
+    """A node that asks one question after the other, and logs the answers."""
+
+    async def node(state: Log) -> Update:
+        ran.append(name)
+        return {"log": [f"{name}:{','.join([interrupt(question) for question in questions])}"]}
+
+    return name, node
+
+
+def inside(*nodes: Any, name: str = "inner", **options: Any) -> Any:
+    """A subgraph as a node that logs what it has logged."""
+    graph: Any = chain(*nodes, **options)
+
+    async def node(state: Log) -> Update:
+        return {"log": (await graph.ainvoke({"log": []}))["log"]}
+
+    return name, node
+
+
+def as_node(*nodes: Any, name: str = "inner", **options: Any) -> Any:
+    """A subgraph as a node, which the graph knows as such."""
+    return name, chain(*nodes, **options)
+
+
+async def whole_history(graph: Any, saver: Any) -> dict[str, Any]:
+    """Every checkpoint of the thread with everything that is stored of it, by id."""
+    return {saved.checkpoint["id"]: saved async for saved in saver.alist(thread())}
+
+
+async def asked_at(graph: Any, question: str) -> Any:
+    """The config of the root checkpoint at which a question was asked."""
+    for snapshot in await history(graph, thread()):
+        if any(asked.value == question for one in snapshot.tasks for asked in one.interrupts):
+            return snapshot.config
+    raise AssertionError(question)
+
+
+# Answering anew ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wrapped", [inside, as_node])
+async def test_the_first_of_several_questions_of_a_subgraph_is_answered_anew(
+    saver: Any, wrapped: Callable[..., Any]
+) -> None:
+    ran: list[str] = []
+    graph = chain(wrapped(logs("a", ran), asks("form", ran, "q1", "q2"), logs("c", ran)), saver=saver)
+    (first,) = (await graph.ainvoke({"log": []}, thread()))["__interrupt__"]
+    await graph.ainvoke(Command(resume="1"), thread())
+    point = (await graph.aget_state(thread())).config
+    assert (await graph.ainvoke(Command(resume="2"), thread()))["log"] == ["a", "form:1,2", "c"]
+    old = await whole_history(graph, saver)
+    ran.clear()
+
+    (second,) = (await graph.ainvoke(Command(resume={first.id: "one"}), point))["__interrupt__"]
+    assert (second.value, ran) == ("q2", ["form"])
+    done = await graph.ainvoke(Command(resume="two"), thread())
+
+    assert done["log"] == ["a", "form:one,two", "c"]
+    assert ran == ["form", "form", "c"]
+    new = await whole_history(graph, saver)
+    assert {key: new[key] for key in old} == old
+
+
+async def test_a_question_two_levels_down_is_answered_anew_and_nothing_above_runs_again(saver: Any) -> None:
+    ran: list[str] = []
+    deep = as_node(logs("b", ran), asks("form", ran, "q1", "q2"), name="deep")
+    graph = chain(as_node(logs("a", ran), deep, logs("c", ran)), saver=saver)
+    (first,) = (await graph.ainvoke({"log": []}, thread()))["__interrupt__"]
+    await graph.ainvoke(Command(resume="1"), thread())
+    point = (await graph.aget_state(thread())).config
+    await graph.ainvoke(Command(resume="2"), thread())
+    old = await whole_history(graph, saver)
+    ran.clear()
+
+    await graph.ainvoke(Command(resume={first.id: "one"}), point)
+    await graph.ainvoke(Command(resume="two"), thread())
+
+    assert ran == ["form", "form", "c"]
+    assert (await graph.aget_state(thread())).values["log"][-2:] == ["form:one,two", "c"]
+    new = await whole_history(graph, saver)
+    assert {key: new[key] for key in old} == old
+
+
+async def test_tasks_that_were_called_before_a_question_are_not_run_again_on_its_branch(saver: Any) -> None:
+    charged: list[int] = []
+
+    @task
+    async def charge(amount: int) -> int:
+        charged.append(amount)
+        return amount
+
+    async def form(state: Log) -> Update:
+        return {"log": [await charge(1), interrupt("q1"), await charge(2), interrupt("q2")]}
+
+    graph = chain(as_node(("form", form)), saver=saver)
+    (first,) = (await graph.ainvoke({"log": []}, thread()))["__interrupt__"]
+    await graph.ainvoke(Command(resume="1"), thread())
+    point = (await graph.aget_state(thread())).config
+    await graph.ainvoke(Command(resume="2"), thread())
+    assert charged == [1, 2]
+
+    await graph.ainvoke(Command(resume={first.id: "one"}), point)
+    done = await graph.ainvoke(Command(resume="two"), thread())
+
+    assert done["log"] == [1, "one", 2, "two"]
+    assert charged == [1, 2, 2]
+
+
+async def test_a_subgraph_that_is_answered_later_on_a_branch_goes_on_where_it_stood(saver: Any) -> None:
+    ran: list[str] = []
+    left = inside(logs("a", ran), asks("left", ran, "l"), name="one")
+    right = inside(logs("b", ran), asks("right", ran, "r"), name="two")
+    graph = side_by_side(left, right, saver=saver)
+    asked = {q.value: q.id for q in (await graph.ainvoke({"log": []}, thread()))["__interrupt__"]}
+    point = (await graph.aget_state(thread())).config
+    await graph.ainvoke({"log": []}, thread())  # supersedes both, so that the point is in the past
+    ran.clear()
+
+    await graph.ainvoke(Command(resume={asked["l"]: "left"}), point)
+    assert ran == ["left"]
+    done = await graph.ainvoke(Command(resume={asked["r"]: "right"}), thread())
+
+    assert sorted(done["log"]) == ["a", "b", "left:left", "right:right"]
+    assert ran == ["left", "right"]
+
+
+async def test_a_subgraph_that_was_answered_too_keeps_its_answer_on_a_branch(saver: Any) -> None:
+    ran: list[str] = []
+    left = inside(logs("a", ran), asks("left", ran, "l"), name="one")
+    right = inside(logs("b", ran), asks("right", ran, "r"), name="two")
+    graph = side_by_side(left, right, saver=saver)
+    asked = {q.value: q.id for q in (await graph.ainvoke({"log": []}, thread()))["__interrupt__"]}
+    point = (await graph.aget_state(thread())).config
+    await graph.ainvoke(Command(resume={asked["l"]: "L", asked["r"]: "R"}), thread())
+    ran.clear()
+
+    done = await graph.ainvoke(Command(resume={asked["l"]: "left"}), point)
+
+    assert sorted(done["log"]) == ["a", "b", "left:left", "right:R"]
+    assert ran == ["left"]
+
+
+async def test_a_branch_of_a_branch_goes_on_where_the_subgraph_stood(saver: Any) -> None:
+    ran: list[str] = []
+    left = inside(logs("a", ran), asks("left", ran, "l"), name="one")
+    right = inside(logs("b", ran), asks("right", ran, "r"), name="two")
+    graph = side_by_side(left, right, saver=saver)
+    asked = {q.value: q.id for q in (await graph.ainvoke({"log": []}, thread()))["__interrupt__"]}
+    point = (await graph.aget_state(thread())).config
+    await graph.ainvoke(Command(resume={asked["l"]: "L"}), point)
+    branch = (await graph.aget_state(thread())).config
+    await graph.ainvoke(Command(resume={asked["r"]: "R"}), thread())
+    ran.clear()
+
+    done = await graph.ainvoke(Command(resume={asked["r"]: "other"}), branch)
+
+    assert sorted(done["log"]) == ["a", "b", "left:L", "right:other"]
+    assert ran == ["right"]
+
+
+async def test_a_branch_that_broke_off_before_its_subgraph_began_goes_on_where_the_subgraph_stood(
+    saver: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+    graph = chain(inside(logs("a", ran), asks("form", ran, "q1", "q2")), saver=saver)
+    (first,) = (await graph.ainvoke({"log": []}, thread()))["__interrupt__"]
+    await graph.ainvoke(Command(resume="1"), thread())
+    point = (await graph.aget_state(thread())).config
+    await graph.ainvoke(Command(resume="2"), thread())
+    ran.clear()
+    prepare = saver.prepare
+
+    def broken(commit: Any) -> Any:
+        if any(new.checkpoint_ns for new in commit.checkpoints):
+            raise OSError("the disk is full")
+        return prepare(commit)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(saver, "prepare", broken)
+        with pytest.raises(OSError, match="the disk is full"):
+            await graph.ainvoke(Command(resume={first.id: "one"}), point)
+    (second,) = (await graph.ainvoke(None, thread()))["__interrupt__"]
+
+    assert (second.value, ran) == ("q2", ["form"])
+    assert (await graph.ainvoke(Command(resume="two"), thread()))["log"] == ["a", "form:one,two"]
+
+
+async def test_a_subgraph_called_after_the_question_begins_anew_when_that_is_answered_anew(saver: Any) -> None:
+    ran: list[str] = []
+    inner: Any = chain(logs("a", ran), asks("ask", ran, "inner?"))
+
+    async def node(state: Log) -> Update:
+        answer = interrupt("outer?")
+        return {"log": [answer, *(await inner.ainvoke({"log": []}))["log"]]}
+
+    graph = chain(("node", node), saver=saver)
+    (outer,) = (await graph.ainvoke({"log": []}, thread()))["__interrupt__"]
+    await graph.ainvoke(Command(resume="1"), thread())
+    point = (await graph.aget_state(thread())).config
+    await graph.ainvoke(Command(resume="2"), thread())
+    ran.clear()
+
+    await graph.ainvoke(Command(resume={outer.id: "one"}), point)
+    done = await graph.ainvoke(Command(resume="two"), thread())
+
+    assert done["log"] == ["one", "a", "ask:two"]
+    assert ran == ["a", "ask", "ask"]
+
+
+# Stateful subgraphs -----------------------------------------------------------------------------------------------
+
+
+def stateful(saver: Any, seen: list[Any]) -> Any:
+    async def first(state: Log) -> Update:
+        seen.append(list(state["log"]))
+        return {"log": [interrupt("q")]}
+
+    inner = StateGraph(Log).add_node("first", first).add_edge(START, "first").compile(checkpointer=True)
+    builder = StateGraph(Log).add_node(*says("before"))
+
+    async def call(state: Log) -> Update:
+        return {"value": (await inner.ainvoke({"log": []}))["log"]}
+
+    builder.add_node("inner", call).add_edge(START, "before").add_edge("before", "inner")
+    return builder.compile(saver)
+
+
+async def run(graph: Any, answer: str) -> None:
+    await graph.ainvoke({"log": []}, thread())
+    await graph.ainvoke(Command(resume=answer), thread())
+
+
+async def before_inner(graph: Any) -> Any:
+    return next(found for found in await history(graph, thread()) if found.next == ("inner",))
+
+
+async def test_a_replay_finds_a_stateful_subgraph_as_it_was_before(saver: Any) -> None:
+    seen: list[Any] = []
+    graph = stateful(saver, seen)
+    await run(graph, "1")
+    await run(graph, "2")
+    seen.clear()
+
+    await graph.ainvoke(None, (await before_inner(graph)).config)
+    assert seen == [["1"]]
+    assert (await graph.ainvoke(Command(resume="other"), thread()))["value"] == ["1", "other"]
+    await run(graph, "3")
+    assert seen[-1] == ["1", "other"]
+
+
+async def test_a_run_after_an_update_of_the_past_finds_a_stateful_subgraph_as_it_was_before(saver: Any) -> None:
+    seen: list[Any] = []
+    graph = stateful(saver, seen)
+    await run(graph, "1")
+    await run(graph, "2")
+    seen.clear()
+
+    config = await graph.aupdate_state((await before_inner(graph)).config, {"log": ["by hand"]}, as_node="before")
+    await graph.ainvoke(None, config)
+
+    assert seen == [["1"]]
+
+
+# Durability "exit" ------------------------------------------------------------------------------------------------
+
+
+async def namespaces(saver: Any) -> list[str]:
+    return [saved.config["configurable"]["checkpoint_ns"].split(":")[0] async for saved in saver.alist(thread())]
+
+
+async def test_a_stateful_subgraph_that_is_called_again_in_one_run_goes_on_from_what_it_did(saver: Any) -> None:
+    seen: list[Any] = []
+
+    async def remember(state: Log) -> Update:
+        seen.append(list(state["log"]))
+        return {"log": [len(state["log"])]}
+
+    stateful = StateGraph(Log).add_node("remember", remember).add_edge(START, "remember").compile(checkpointer=True)
+
+    async def call(state: Log) -> Update:
+        return {"value": (await stateful.ainvoke({"log": []}))["log"]}
+
+    builder = StateGraph(Log).add_node("call", call).add_edge(START, "call")
+    builder.add_conditional_edges("call", lambda state: "call" if len(state["value"]) % 3 else "__end__")
+    graph = builder.compile(saver)
+
+    assert (await graph.ainvoke({"log": []}, thread(), durability="exit"))["value"] == [0, 1, 2]
+    assert (await graph.ainvoke({"log": []}, thread(), durability="exit"))["value"] == [0, 1, 2, 3, 4, 5]
+    assert seen == [[], [0], [0, 1], [0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3, 4]]
+    state = await graph.aget_state(thread(checkpoint_ns="call"))
+    assert state.values["log"] == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("durability", ["sync", "exit"])
+async def test_a_stateful_subgraph_that_has_finished_is_not_run_again_by_the_next_attempt(
+    saver: Any, durability: Any
+) -> None:
+    ran: list[str] = []
+    inner: Any = StateGraph(Log).add_node(*logs("a", ran)).add_edge(START, "a").compile(checkpointer=True)
+
+    async def node(state: Log) -> Update:
+        done = (await inner.ainvoke({"log": []}))["log"]
+        ran.append("node")
+        if ran.count("node") == 1:
+            raise ConnectionError
+        return {"log": done}
+
+    graph = chain(("node", node), saver=saver, node={"retry_policy": AT_ONCE})
+
+    assert await graph.ainvoke({"log": []}, thread(), durability=durability) == {"log": ["a"]}
+    assert ran == ["a", "node", "node"]
+
+
+async def test_nothing_is_stored_of_a_subgraph_whose_result_is_taken(saver: Any) -> None:
+    graph = chain(as_node(says("a"), says("b")), says("after"), saver=saver)
+    await graph.ainvoke({"log": []}, thread(), durability="exit")
+    assert await namespaces(saver) == [""]
+
+
+async def test_a_subgraph_that_has_finished_before_its_node_asks_is_not_run_again(saver: Any) -> None:
+    ran: list[str] = []
+    inner: Any = chain(logs("a", ran))
+
+    async def node(state: Log) -> Update:
+        done = (await inner.ainvoke({"log": []}))["log"]
+        return {"log": [*done, interrupt("q")]}
+
+    graph = chain(("node", node), says("after"), saver=saver)
+    await graph.ainvoke({"log": []}, thread(), durability="exit")
+    assert await namespaces(saver) == ["node", ""]
+    done = await graph.ainvoke(Command(resume="A"), thread(), durability="exit")
+
+    assert done["log"] == ["a", "A", "after"]
+    assert ran == ["a"]
+
+
+async def test_a_question_of_a_subgraph_is_answered_anew_on_a_branch_that_is_stored_at_its_end(saver: Any) -> None:
+    ran: list[str] = []
+    graph = chain(inside(logs("a", ran), asks("form", ran, "q1", "q2")), saver=saver)
+    (first,) = (await graph.ainvoke({"log": []}, thread(), durability="exit"))["__interrupt__"]
+    await graph.ainvoke(Command(resume="1"), thread(), durability="exit")
+    point = (await graph.aget_state(thread())).config
+    await graph.ainvoke(Command(resume="2"), thread(), durability="exit")
+    ran.clear()
+
+    await graph.ainvoke(Command(resume={first.id: "one"}), point, durability="exit")
+    done = await graph.ainvoke(Command(resume="two"), thread(), durability="exit")
+
+    assert done["log"] == ["a", "form:one,two"]
+    assert ran == ["form", "form"]
