@@ -11,7 +11,7 @@ from everstep.context import interrupt
 from everstep.errors import ConfigError
 from everstep.graph.builder import StateGraph
 from everstep.types import Command
-from tests.engine.graphs import Log, Update, chain, says, side_by_side, thread
+from tests.engine.graphs import Log, Update, chain, history, says, side_by_side, thread
 from tests.engine.watched import StoreBroke, WatchedSaver
 
 
@@ -55,6 +55,14 @@ async def test_an_update_counts_as_a_stop(saver: Any) -> None:
     assert await stops(graph, None, saver) == (["a", "x", "b"], ("c",), "interrupted")
     await graph.aupdate_state(thread(), {"log": ["y"]}, as_node="a")
     assert await stops(graph, None, saver) == (["a", "x", "b", "y", "b"], ("c",), "interrupted")
+
+
+async def test_a_replay_does_not_stop_where_it_begins_though_a_command_had_written_there(saver: Any) -> None:
+    graph = chain(says("a"), saver=saver, interrupt_before=["a"])
+    await graph.ainvoke({"log": []}, thread())
+    await graph.ainvoke(Command(update={"log": ["x"]}), thread())
+    before = next(snapshot for snapshot in await history(graph, thread()) if snapshot.next == ("a",))
+    assert (await graph.ainvoke(None, before.config))["log"] == ["x", "a"]
 
 
 async def test_any_answer_goes_on_from_a_breakpoint(saver: Any) -> None:

@@ -134,6 +134,36 @@ async def test_a_question_two_levels_down_is_answered_and_nothing_above_runs_twi
     assert ran == ["top", "mid", "deep", "review", "review", "end"]
 
 
+@pytest.mark.parametrize("depth", [1, 2, 3])
+async def test_of_questions_in_one_subgraph_the_answered_one_goes_on_at_once_and_alone(
+    depth: int, saver: Saver
+) -> None:
+    ran: list[str] = []
+
+    def asks(name: str) -> Any:
+        async def ask(state: Log) -> dict[str, list[str]]:
+            ran.append(name)
+            answer = interrupt(f"{name}?")
+            ran.append(f"{name} done")
+            return {"log": [answer]}
+
+        return ask
+
+    builder = StateGraph(Log).add_node("p", asks("p")).add_node("q", asks("q"))
+    inner = builder.add_edge(START, "p").add_edge(START, "q").compile(name="level 0")
+    for level in range(1, depth + 1):
+        inner = chain(inner, name=f"level {level}", checkpointer=saver if level == depth else None)
+    result = await inner.ainvoke({"log": []}, CONFIG)
+    assert sorted(ran) == ["p", "q"]
+    ids = {question.value: question.id for question in result["__interrupt__"]}
+    result = await inner.ainvoke(Command(resume={ids["q?"]: "Q"}), CONFIG)
+    assert ran[2:] == ["q", "q done"]
+    assert [question.value for question in result["__interrupt__"]] == ["p?"]
+    assert [question.value for question in (await inner.aget_state(CONFIG)).interrupts] == ["p?"]
+    assert await inner.ainvoke(Command(resume="P"), CONFIG) == {"log": ["P", "Q"]}
+    assert ran[4:] == ["p", "p done"]
+
+
 async def test_an_inner_failure_is_resumed_where_it_happened(saver: Saver) -> None:
     ran: list[str] = []
     broken = True

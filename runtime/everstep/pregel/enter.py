@@ -214,13 +214,13 @@ async def _start_fork(request: RunRequest, loaded: Loaded, saved: CheckpointTupl
     graph, step, resume = request.graph, saved.metadata.get("step", -1) + 1, fork.resume
     start = _begin(request, loaded, step + 1, step + 1)
     start.is_resumed = start.scope.has_parted = True
-    start.last_stop = start.channels.newest
     pending = list(saved.pending_writes or ())
     origin = origin_of(saved.checkpoint["id"], saved.metadata)
     start.at = replace(start.at, origin=origin)
     apply_run_writes(graph, start.channels, pending)
     if resume.command is not None:
         apply_writes(graph, start.channels, [RunWrites(INPUT, command_writes(request, resume.command))])
+    start.last_stop = start.channels.newest
     start.tasks = plan(graph, start.channels, start.at)
     kept = fork.kept
     if resume.answer is not MISSING:

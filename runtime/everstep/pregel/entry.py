@@ -160,8 +160,10 @@ def restore_tasks(
             task.writes.append((channel, value))
     for task in tasks:
         answered = task.answers.keys() | given.keys()
-        task.questions = [] if task.finished else [q for q in task.questions if q.id not in answered]
-        task.suspended = bool(task.questions)
+        left = [] if task.finished else [question for question in task.questions if question.id not in answered]
+        # An answer given further up lets a task run whatever else it asks: it may be for a task within it.
+        task.suspended = bool(left) and not any(question.id in given for question in task.questions)
+        task.questions = left
 
 
 def ask_again(tasks: Sequence[Task]) -> None:

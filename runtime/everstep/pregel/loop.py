@@ -313,16 +313,16 @@ class Run:
         await self._told("interrupted")
         if self.events is not None:
             self.events.stopped(self.tasks, self.channels)
-        if finished := [task for task in self.tasks if task.finished]:
-            # Shown, not stored: what is stored are the tasks' writes, which count at the barrier.
-            apply_writes(self.graph, self.channels, finished)
-            if self.events is not None:
-                self.events.updated(finished, self.channels)
         if self.request.parent is not None:
             # The question rises: the task of the containing graph is suspended with it.
             self.request.parent.questions += questions
             self.has_left = True
             raise GraphInterrupt(questions)
+        if finished := [task for task in self.tasks if task.finished]:
+            # Shown, not stored: what is stored are the tasks' writes, which count at the barrier.
+            apply_writes(self.graph, self.channels, finished)
+            if self.events is not None:
+                self.events.updated(finished, self.channels)
         return self._result(questions)
 
     async def drain(self, reason: str) -> Any:
