@@ -335,3 +335,28 @@ async def test_a_stateful_subgraph_goes_on_from_its_state_on_the_branch(saver: S
     branch = (await graph.aget_state(inner)).values["log"]
     assert branch[:2] == ["1", "a"]
     assert "2" not in branch
+
+
+@pytest.mark.parametrize("durability", ["sync", "exit"])
+async def test_a_stateful_subgraph_on_a_branch_does_not_know_what_came_after_it_branched_off(
+    durability: str, saver: Saver
+) -> None:
+    inner = chain(step("x"), name="inner", checkpointer=True)
+
+    async def call(state: Log) -> dict[str, list[str]]:
+        return {"log": [" ".join((await inner.ainvoke({"log": ["in"]}))["log"])]}
+
+    graph = chain(step("a"), call, step("z"), checkpointer=saver)
+
+    async def before_call() -> Any:
+        return [s.config async for s in graph.aget_state_history(CONFIG) if s.next == ("call",)]
+
+    assert (await graph.ainvoke({"log": []}, CONFIG))["log"] == ["a", "in x", "z"]
+    assert (await graph.ainvoke({"log": []}, CONFIG))["log"][3:] == ["a", "in x in x", "z"]
+    second, first = await before_call()
+    assert (await graph.ainvoke(None, first, durability=durability))["log"] == ["a", "in x", "z"]
+    assert (await graph.ainvoke(None, second, durability=durability))["log"][3:] == ["a", "in x in x", "z"]
+    fork = await graph.aupdate_state(first, {"log": ["by hand"]})
+    assert (await graph.ainvoke(None, fork, durability=durability))["log"][2:] == ["in x", "z"]
+    result = await graph.ainvoke({"log": []}, CONFIG, durability=durability)
+    assert result["log"][4:] == ["a", "in x in x", "z"]
