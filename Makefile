@@ -24,7 +24,8 @@ BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-peer lint format type check bench bench-peer up down migrate test-all-pythons clean
+.PHONY: help install demo test test-peer lint format type check bench bench-peer differential up down migrate \
+	test-all-pythons clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -80,6 +81,9 @@ bench: $(VENV)/.dev ## measure our own kernels [BENCH_ARGS=...]
 
 bench-peer: $(VENV)/.dev ## measure against LangGraph, in an environment of its own [BENCH_ARGS=...]
 	$(BIN)/python -m benchmarks --peer $(BENCH_ARGS)
+
+differential: $(VENV)/.dev ## compare random graphs with LangGraph [EVERSTEP_PEER_PYTHON=...] [DIFFERENTIAL_ARGS="--programs 5000"]
+	$(BIN)/python -m tests.differential $(DIFFERENTIAL_ARGS)
 
 up: ## start PostgreSQL in Docker and wait until it answers
 	EVERSTEP_PG_PORT=$(EVERSTEP_PG_PORT) docker compose up --detach --wait
