@@ -57,6 +57,13 @@ async def test_an_update_counts_as_a_stop(saver: Any) -> None:
     assert await stops(graph, None, saver) == (["a", "x", "b", "y", "b"], ("c",), "interrupted")
 
 
+async def test_a_command_goes_where_it_says_without_a_stop(saver: Any) -> None:
+    graph = chain(says("a"), says("b"), saver=saver, interrupt_before=["a", "b"])
+    for given in ({"log": []}, None, None):
+        await graph.ainvoke(given, thread())
+    assert await stops(graph, Command(goto="a"), saver) == (["a", "b", "a"], ("b",), "interrupted")
+
+
 async def test_a_replay_does_not_stop_where_it_begins_though_a_command_had_written_there(saver: Any) -> None:
     graph = chain(says("a"), saver=saver, interrupt_before=["a"])
     await graph.ainvoke({"log": []}, thread())
