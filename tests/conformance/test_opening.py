@@ -108,6 +108,13 @@ async def test_a_saver_is_made_by_the_name_of_the_ecosystem(tmp_path: Path, post
         assert await saver.aget(config()) is not None
 
 
+async def test_a_saver_made_by_that_name_makes_its_schema_and_setup_finds_nothing_to_do(empty_url: str) -> None:
+    async with SQLSaver.from_conn_string(empty_url) as saver:
+        await saver.setup()
+        await put_chain(saver, 1)
+        assert await saver.aget(config()) is not None
+
+
 async def test_auto_migrate_makes_the_schema_on_opening(empty_url: str) -> None:
     async with SQLSaver.from_url(empty_url, auto_migrate=True) as saver:
         await put_chain(saver, 1)

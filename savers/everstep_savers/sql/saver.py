@@ -94,13 +94,15 @@ class SQLSaver(OpensDatabase, MaintainedSaver[EncodedCommit]):
 
     @classmethod
     def from_conn_string(cls, conn_string: str, **options: Any) -> Self:
-        """Make a saver as the ecosystem's savers are made: of a Postgres URL, or the path of a SQLite file.
+        """`from_url` as people who come from LangGraph know it.
 
-        The schema of a file is created when the saver opens; for Postgres call `setup`.
+        Args:
+            conn_string: A URL; or the path of a SQLite database, which may be ``:memory:``.
+            options: See `SQLSaver`; the schema is created or upgraded on opening, unless `auto_migrate` is False, and
+                `setup` finds nothing to do.
         """
-        if "://" in conn_string:
-            return cls.from_url(conn_string, **options)
-        return cls.from_url(f"sqlite:///{conn_string}", **{"auto_migrate": True, **options})
+        url = conn_string if "://" in conn_string else f"sqlite:///{conn_string}"
+        return cls.from_url(url, **{"auto_migrate": True, **options})
 
     def prepare(self, commit: Commit) -> EncodedCommit:
         return encode_commit(self.codec, commit)
