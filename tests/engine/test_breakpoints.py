@@ -59,7 +59,8 @@ async def test_an_update_counts_as_a_stop(saver: Any) -> None:
 
 async def test_a_command_goes_where_it_says_without_a_stop(saver: Any) -> None:
     graph = chain(says("a"), says("b"), saver=saver, interrupt_before=["a", "b"])
-    for given in ({"log": []}, None, None):
+    inputs: list[Update | None] = [{"log": []}, None, None]
+    for given in inputs:
         await graph.ainvoke(given, thread())
     assert await stops(graph, Command(goto="a"), saver) == (["a", "b", "a"], ("b",), "interrupted")
 
