@@ -22,6 +22,7 @@ from everstep_savers.checkpoint import (
     Commit,
     DeltaChannelHistory,
     Loaded,
+    TaskPlace,
     ThreadRecord,
     Version,
 )
@@ -208,6 +209,16 @@ class AtomicSaver(BaseCheckpointSaver, Generic[PreparedT]):
                 value for a channel version that is stored already.
             LeaseLost: The commit's token is not the thread's.
             ThreadDeleted: The thread was deleted since the claim.
+            DatabaseUnavailable: The storage cannot be reached.
+        """
+
+    @abstractmethod
+    async def atake_back(self, thread_id: str, token: int, tasks: Sequence[TaskPlace]) -> None:
+        """Remove the results of tasks, all or none: they run again when the thread goes on.
+
+        Their special writes stay. Nothing is removed if the token is not the thread's.
+
+        Raises:
             DatabaseUnavailable: The storage cannot be reached.
         """
 

@@ -155,6 +155,14 @@ class TaskWrites:
     node: str = ""  # named in errors
 
 
+class TaskPlace(NamedTuple):
+    """Where the writes of one task are stored."""
+
+    checkpoint_ns: str
+    checkpoint_id: str
+    task_id: str
+
+
 @dataclass(frozen=True, slots=True)
 class NewCheckpoint:
     """A checkpoint to be stored.

@@ -22,6 +22,7 @@ from everstep_savers.checkpoint import (
     Commit,
     DeltaChannelHistory,
     Loaded,
+    TaskPlace,
     ThreadRecord,
     Version,
 )
@@ -49,6 +50,7 @@ from everstep_savers.memory_thread import (
     remove,
     remove_runs,
     rows_of,
+    take_back,
 )
 from everstep_savers.metadata import encode_metadata, has_values
 from everstep_savers.parts import gathered, joined
@@ -76,6 +78,11 @@ class InMemorySaver(MaintainedSaver[EncodedCommit]):
 
     async def acommit(self, prepared: EncodedCommit) -> int:
         return self._commit(prepared)
+
+    async def atake_back(self, thread_id: str, token: int, tasks: Sequence[TaskPlace]) -> None:
+        thread = self._living(thread_id)
+        if thread is not None and thread.token == token:
+            take_back(thread, tasks)
 
     async def aget_tuple(self, config: Config) -> CheckpointTuple | None:
         row = self._find(address_of(config))

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from everstep_savers.checkpoint import INTERRUPT, WRITES_IDX_MAP, Status
+from everstep_savers.checkpoint import INTERRUPT, WRITES_IDX_MAP, Status, TaskPlace
 from everstep_savers.codec import Encoded
 from everstep_savers.decoding import version_keys
 from everstep_savers.delta import ValueKey, needed_values
@@ -133,6 +133,14 @@ def add_rows(thread: MemoryThread, commit: EncodedCommit) -> None:
             kept[write.task_id, write.idx] = write
         else:
             kept.setdefault((write.task_id, write.idx), write)
+
+
+def take_back(thread: MemoryThread, tasks: Iterable[TaskPlace]) -> None:
+    """Remove the results of tasks."""
+    for task in tasks:
+        kept = namespace_of(thread, task.checkpoint_ns).writes.get(task.checkpoint_id, {})
+        for task_id, idx in [key for key in kept if key[0] == task.task_id and key[1] >= 0]:
+            del kept[task_id, idx]
 
 
 def namespace_of(thread: MemoryThread, name: str) -> MemoryNamespace:

@@ -21,6 +21,7 @@ from everstep_savers.checkpoint import (
     CheckpointMetadata,
     CheckpointTuple,
     Commit,
+    TaskPlace,
     TaskWrites,
     ThreadRecord,
     Version,
@@ -83,6 +84,9 @@ class ShapeSaver(AtomicSaver[Commit]):
             config = _config(prepared.thread_id, new.checkpoint_ns, new.parent_id)
             await self.saver.aput(config, new.checkpoint, new.metadata, dict(new.changed))
         return prepared.token
+
+    async def atake_back(self, thread_id: str, token: int, tasks: Sequence[TaskPlace]) -> None:
+        """Nothing: such a saver keeps every write."""
 
     async def _put_writes(self, thread_id: str, task: TaskWrites) -> None:
         config = _config(thread_id, task.checkpoint_ns, task.checkpoint_id)

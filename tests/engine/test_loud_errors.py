@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import operator
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
@@ -29,6 +30,7 @@ from everstep_savers.sql.database import parse_url, shown
 from everstep_savers.sql.saver import SQLSaver
 from everstep_savers.sql.schema import SCHEMA_REVISION, VERSION_TABLE
 from tests.engine.graphs import Log, Update, chain, history, says, side_by_side, thread
+from tests.engine.watched import WatchedSaver
 
 
 class Result(TypedDict, total=False):
@@ -148,6 +150,33 @@ async def test_two_writes_of_a_single_value_in_one_step_name_the_key_and_the_nod
     assert (await graph.aget_state(thread())).next == ("one", "two")
     repaired = True
     assert await graph.ainvoke(None, thread()) == {"result": 1, "other": 2, "log": ["in"]}
+
+
+@pytest.mark.parametrize("durability", ["sync", "async"])
+async def test_a_refused_result_that_was_stored_while_a_sibling_ran_is_taken_back(durability: str, saver: Any) -> None:
+    stored, ran = asyncio.Event(), []
+    is_mended = False
+
+    async def notice(number: int, commit: Any) -> None:
+        if number == 3:  # after the claim and the input: the result of `quick`
+            stored.set()
+
+    async def quick(state: Log) -> Update:
+        ran.append("quick")
+        return {"log": ["quick"]} if is_mended else {"value": 1}
+
+    async def slow(state: Log) -> Update:
+        ran.append("slow")
+        if not is_mended:
+            await stored.wait()
+        return {"value": 2}
+
+    graph = side_by_side(quick, slow, says("beside"), saver=WatchedSaver(saver, after=notice))
+    with pytest.raises(InvalidUpdateError, match="quick"):
+        await graph.ainvoke({"log": []}, thread(), durability=durability)
+    is_mended = True
+    assert await graph.ainvoke(None, thread(), durability=durability) == {"log": ["beside", "quick"], "value": 2}
+    assert sorted(ran) == ["quick", "quick", "slow", "slow"]
 
 
 class Amount(BaseModel):

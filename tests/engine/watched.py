@@ -16,6 +16,7 @@ from everstep_savers.checkpoint import (
     CheckpointTuple,
     Commit,
     Loaded,
+    TaskPlace,
     ThreadRecord,
     Version,
 )
@@ -52,6 +53,9 @@ class WatchedSaver(AtomicSaver[Any]):
         token = await self.saver.acommit(prepared)
         await self.after(number, prepared)
         return token
+
+    async def atake_back(self, thread_id: str, token: int, tasks: Sequence[TaskPlace]) -> None:
+        await self.saver.atake_back(thread_id, token, tasks)
 
     async def aload(self, config: Config) -> Loaded:
         loaded = await self.saver.aload(config)

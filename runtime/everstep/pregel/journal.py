@@ -27,6 +27,7 @@ from everstep_savers.checkpoint import (
     Commit,
     NewCheckpoint,
     Status,
+    TaskPlace,
     TaskWrites,
     copy_checkpoint,
 )
@@ -181,9 +182,23 @@ class Journal:
         await self._store_end(status, error, writes, tasks)
         self._held, self.status = None, status
 
-    async def leave_shielded(self, status: Status, error: str | None, tasks: Sequence[Task]) -> None:
-        """`leave` for a run that may be cancelled: not cut short, but bounded in time."""
-        await shielded(self.leave(status, error, tasks))
+    async def leave_shielded(
+        self, status: Status, error: str | None, tasks: Sequence[Task], refused: Sequence[Task]
+    ) -> None:
+        """`leave` for a run that may be cancelled: not cut short, but bounded in time.
+
+        Args:
+            refused: Tasks whose results the barrier refused: those that were stored while siblings ran are taken back.
+        """
+        await shielded(self._leave_without(refused, status, error, tasks))
+
+    async def _leave_without(
+        self, refused: Sequence[Task], status: Status, error: str | None, tasks: Sequence[Task]
+    ) -> None:
+        await self.leave(status, error, tasks)
+        places = [TaskPlace(self.checkpoint_ns, self.checkpoint_id, task.id) for task in refused if task.stored]
+        if places:
+            await self.queue.saver.atake_back(self.queue.thread_id, self.queue.token, places)
 
     async def _store_end(
         self, status: Status, error: str | None, writes: list[TaskWrites], tasks: Sequence[Task]

@@ -387,9 +387,10 @@ class Run:
     async def _leave(self, status: Status, text: str | None) -> None:
         assert self.journal is not None
         # Writes that the barrier refused are not a result: once their node is mended it has to run again.
-        tasks = [task for task in self.tasks if task.name not in self.channels.refused]
+        refused = [task for task in self.tasks if task.name in self.channels.refused]
+        tasks = [task for task in self.tasks if task not in refused]
         try:
-            await self.journal.leave_shielded(status, text, tasks)
+            await self.journal.leave_shielded(status, text, tasks, refused)
         except (PersistenceError, OSError, TimeoutError) as error:
             # The caller is to see what ended the run, not that its end could not be stored.
             logger.warning("the end of a run could not be stored (%s): %s: %s", status, type(error).__name__, error)

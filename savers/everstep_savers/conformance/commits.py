@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from everstep_savers.base import AtomicSaver
-from everstep_savers.checkpoint import ERROR, INTERRUPT, Commit, TaskWrites
+from everstep_savers.checkpoint import ERROR, INTERRUPT, Commit, TaskPlace, TaskWrites
 from everstep_savers.conformance.records import claim, config, named, new, step
 from everstep_savers.errors import CodecError
 
@@ -213,6 +213,33 @@ async def test_repeating_a_step_stores_it_once(saver: Saver) -> None:
     assert await saver.acommit(prepared) == token
 
     assert await everything(saver) == before
+
+
+@pytest.mark.parametrize("is_current", [True, False])
+async def test_results_are_taken_back_under_the_threads_token_and_special_writes_stay(
+    is_current: bool, saver: Saver
+) -> None:
+    first = new({"n": 0})
+    token, here = await store(saver, claim("t-1", first)), ("", first.checkpoint["id"])
+    writes = [
+        TaskWrites(*here, "task-1", [("n", 1), ("m", 2), (INTERRUPT, "?")]),
+        TaskWrites(*here, "task-2", [("n", 3)]),
+    ]
+    await store(saver, step(token, writes=writes))
+    before = await everything(saver)
+
+    await saver.atake_back("t-1", token if is_current else token + 1, [TaskPlace(*here, "task-1")])
+
+    found = await saver.aget_tuple(config())
+    assert found is not None
+    if is_current:
+        assert found.pending_writes == [("task-1", INTERRUPT, "?"), ("task-2", "n", 3)]
+        await store(saver, step(token, writes=[TaskWrites(*here, "task-1", [("n", 7)])]))
+        found = await saver.aget_tuple(config())
+        assert found is not None
+        assert ("task-1", "n", 7) in (found.pending_writes or ())
+    else:
+        assert await everything(saver) == before
 
 
 async def test_commits_of_one_thread_take_effect_in_the_order_they_are_awaited(saver: Saver) -> None:

@@ -58,6 +58,23 @@ def delete_steps(*, is_as_seen: bool = False) -> list[Step]:
     ]
 
 
+def take_back_steps() -> list[Step]:
+    """Remove the results of a task, if the thread still has this token."""
+    kept, writes = threads.c, checkpoint_writes.c
+    guard = update(threads).where(
+        kept.thread_id == _THREAD, kept.deleted_at.is_(None), kept.token == bindparam("token", type_=BigInteger())
+    )
+    names = (writes.checkpoint_ns, writes.checkpoint_id, writes.task_id)
+    return [
+        guard.values(updated_at=_NOW).returning(kept.thread_id),
+        delete(checkpoint_writes).where(
+            writes.thread_id == _THREAD,
+            *(column == bindparam(column.name, type_=Text()) for column in names),
+            writes.idx >= literal_column("0"),
+        ),
+    ]
+
+
 def copy_steps(*, is_postgres: bool) -> list[Step]:
     """Copy a thread to one that does not exist; the copy of a running thread stands still."""
     kept = threads.c

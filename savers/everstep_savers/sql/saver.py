@@ -25,6 +25,7 @@ from everstep_savers.checkpoint import (
     Commit,
     DeltaChannelHistory,
     Loaded,
+    TaskPlace,
     ThreadRecord,
     Version,
 )
@@ -110,6 +111,13 @@ class SQLSaver(OpensDatabase, MaintainedSaver[EncodedCommit]):
     async def acommit(self, prepared: EncodedCommit) -> int:
         database = await self._opened()
         return await database.commit(prepared)
+
+    async def atake_back(self, thread_id: str, token: int, tasks: Sequence[TaskPlace]) -> None:
+        database = await self._opened()
+        guard, step = _take_back_steps(database.is_postgres)
+        thread = {"thread_id": thread_id, "token": token, "now": _now()}
+        steps = [(guard, thread), *((step, thread | task._asdict()) for task in tasks)]
+        await database.write(steps, may_repeat=True)
 
     async def aget_tuple(self, config: Config) -> CheckpointTuple | None:
         page = await self._load(address_of(config))
@@ -318,6 +326,11 @@ def _runs_query(is_postgres: bool) -> Statement:
 @lru_cache
 def _delete_steps(is_postgres: bool) -> list[Statement]:
     return [compiled(step, is_postgres=is_postgres) for step in maintenance.delete_steps()]
+
+
+@lru_cache
+def _take_back_steps(is_postgres: bool) -> list[Statement]:
+    return [compiled(step, is_postgres=is_postgres) for step in maintenance.take_back_steps()]
 
 
 @lru_cache
