@@ -140,6 +140,22 @@ async def test_a_breakpoint_whose_stop_was_not_stored_still_stops_the_resumed_ru
     assert await stops(graph, None, saver) == (["a", "b"], (), "done")
 
 
+@pytest.mark.parametrize("where", ["interrupt_before", "interrupt_after"])
+async def test_an_update_by_hand_is_a_stop_and_the_run_goes_on_from_it(where: str, saver: Any) -> None:
+    breakpoints: dict[str, Any] = {where: ["a", "b", "c"]}
+    graph = chain(says("a"), says("b"), says("c"), saver=saver, **breakpoints)
+    await graph.ainvoke({"log": []}, thread())
+    await graph.aupdate_state(thread(), {"log": ["one"]})
+    await graph.aupdate_state(thread(), {"log": ["two"]})
+    done = ["one", "two", "a"] if where == "interrupt_before" else ["a", "one", "two", "b"]
+    following = "b" if where == "interrupt_before" else "c"
+    assert await stops(graph, None, saver) == (done, (following,), "interrupted")
+    # As another node: what follows it runs.
+    await graph.aupdate_state(thread(), {"log": ["three"]}, as_node="b")
+    assert (await graph.ainvoke(None, thread()))["log"] == [*done, "three", "c"]
+    assert (await graph.aget_state(thread())).next == ()
+
+
 async def test_the_stream_tells_of_a_breakpoint(saver: Any) -> None:
     graph = chain(says("a"), says("b"), saver=saver, interrupt_before=["b"])
     events = [event async for event in graph.astream({"log": []}, thread())]

@@ -277,6 +277,16 @@ async def test_static_breakpoints_stop_it(breakpoints: dict[str, Any], next_node
     assert result == 20
 
 
+async def test_a_run_that_stops_before_its_output_does_not_return_that_of_an_earlier_run(saver: Any) -> None:
+    graph = two_nodes(checkpointer=saver, interrupt_after_nodes=["first"])
+    assert [await graph.ainvoke(1, thread()), await graph.ainvoke(None, thread())] == [None, 20]
+    assert await graph.ainvoke(2, thread()) is None
+    assert await graph.ainvoke(None, thread()) == 30
+    assert (await graph.ainvoke(3, thread(), version="v2")).value is None
+    # What is asked for by name is told as it is.
+    assert await graph.ainvoke(4, thread(), output_keys=["c"]) == {"c": 30}
+
+
 async def test_it_asks_is_answered_and_is_updated_from_outside(saver: Any) -> None:
     def ask(number: int) -> Any:
         return number + interrupt("how many?")

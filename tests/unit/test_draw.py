@@ -61,6 +61,16 @@ def test_edges_joins_and_routes_are_drawn_and_a_last_node_leads_to_the_end() -> 
     ]
 
 
+def test_edges_are_plain_tuples_too_and_those_that_are_not_declared_come_last() -> None:
+    edges = named("1", "0").add_edge("1", "0").compile().get_graph().edges
+    assert edges == [
+        ("1", "0", None, False),
+        (START, "0", None, False),
+        (START, "1", None, False),
+        ("0", END, None, False),
+    ]
+
+
 def test_an_edge_is_labelled_with_what_the_route_returns() -> None:
     builder = named("pay").add_conditional_edges("pay", anywhere, {True: END, "pay": "pay"})
     assert edges_of(builder) == [

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from everstep.constants import END, START
 from everstep.graph.layout import draw_text
@@ -45,8 +45,7 @@ class DrawnNode:
     group: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnEdge:
+class DrawnEdge(NamedTuple):
     """An edge of a drawing; `data` is its label, `conditional` says that it may not be taken."""
 
     source: str
@@ -60,7 +59,7 @@ class Drawing:
     """Nodes and edges of a graph."""
 
     nodes: Mapping[str, DrawnNode]
-    edges: tuple[DrawnEdge, ...]
+    edges: list[DrawnEdge]
 
     def draw_mermaid(self, *, with_styles: bool = True) -> str:
         """Return the graph in Mermaid's language."""
@@ -103,10 +102,10 @@ def drawing_of(spec: GraphSpec, before: Stops = (), after: Stops = (), xray: int
     for node in spec.nodes.values():
         nodes[node.name] = DrawnNode(node.name, node.name, _metadata(node, before, after))
     nodes[END] = DrawnNode(END, END)
-    edges = sorted(set(_edges(spec)), key=lambda edge: (edge.source, edge.target, edge.data or "", edge.conditional))
+    edges = _edges(spec)
     if not any(edge.target == END for edge in edges):
         del nodes[END]
-    drawing = Drawing(nodes, tuple(edges))
+    drawing = Drawing(nodes, edges)
     if xray:
         depth = xray if xray is True else xray - 1
         for node in spec.nodes.values():
@@ -126,15 +125,11 @@ def _metadata(node: NodeSpec, before: Stops, after: Stops) -> dict[str, Any]:
     return found
 
 
-def _edges(spec: GraphSpec) -> Iterator[DrawnEdge]:
-    """Edges, joins, routes and destinations; a node that nothing follows leads to the end."""
-    leaving = set()
-    for edge in _declared_edges(spec):
-        leaving.add(edge.source)
-        yield edge
-    for name in spec.nodes:
-        if name not in leaving:
-            yield DrawnEdge(name, END)
+def _edges(spec: GraphSpec) -> list[DrawnEdge]:
+    """Edges, joins, routes and destinations in order; after them, a node that nothing follows leads to the end."""
+    declared = sorted(set(_declared_edges(spec)), key=lambda edge: (*edge[:2], edge.data or "", edge.conditional))
+    leaving = {edge.source for edge in declared}
+    return [*declared, *(DrawnEdge(name, END) for name in spec.nodes if name not in leaving)]
 
 
 def _declared_edges(spec: GraphSpec) -> Iterator[DrawnEdge]:
@@ -176,7 +171,7 @@ def _opened(outer: Drawing, name: str, inner: Drawing) -> Drawing:
     for edge in inner.edges:
         if edge.source != START and edge.target != END:
             edges[DrawnEdge(f"{name}:{edge.source}", f"{name}:{edge.target}", edge.data, edge.conditional)] = None
-    return Drawing(nodes, tuple(edges))
+    return Drawing(nodes, list(edges))
 
 
 def _box(node: DrawnNode) -> Box:

@@ -280,9 +280,8 @@ async def _start_resumed(request: RunRequest, loaded: Loaded, saved: CheckpointT
     if any(task.name == START for task in start.tasks):
         start.at = replace(start.at, stop=start.at.stop + 1)  # the start is no superstep that counts
     restore_tasks(start.tasks, pending, start.scope.answers)
-    # So do updates and commands count: whoever makes them knows where the thread stands.
-    has_looked = resume.command is not None or saved.metadata.get("source") == "update"
-    if has_looked or stopped_here(pending, start.tasks):
+    # A command counts as a stop: whoever gives it knows where the thread stands.
+    if resume.command is not None or stopped_here(saved, start.tasks):
         start.last_stop = start.channels.newest
     reask = resume.answer is MISSING if request.parent is None else request.parent.run.nesting.reask
     continues = continues_of(saved.metadata)

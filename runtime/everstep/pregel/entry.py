@@ -27,6 +27,7 @@ from everstep_savers.checkpoint import (
     NULL_TASK_ID,
     RESUME,
     WRITES_IDX_MAP,
+    CheckpointTuple,
     Loaded,
     PendingWrite,
 )
@@ -188,9 +189,11 @@ def run_writes_id(pending: Sequence[PendingWrite]) -> str:
     return f"{_RUN_WRITES}{len(batches - {NULL_TASK_ID}) + 1:012}"
 
 
-def stopped_here(pending: Sequence[PendingWrite], tasks: Sequence[Task]) -> bool:
-    """Did the thread stop at this checkpoint, at a static breakpoint or for a question?"""
-    return at_breakpoint(pending) or any(task.suspended or task.answers for task in tasks)
+def stopped_here(saved: CheckpointTuple, tasks: Sequence[Task]) -> bool:
+    """Did the thread stop at this checkpoint: at a static breakpoint, for a question, or for an update by hand?"""
+    if saved.metadata.get("source") in ("update", "fork"):
+        return True
+    return at_breakpoint(saved.pending_writes or ()) or any(task.suspended or task.answers for task in tasks)
 
 
 def at_breakpoint(pending: Sequence[PendingWrite]) -> bool:

@@ -15,6 +15,7 @@ from everstep.pregel.blueprint import Blueprint, Names
 from everstep.tasks.node import Write
 from everstep.tasks.task import Task
 from everstep.types import MISSING
+from everstep_savers.checkpoint import Version
 
 
 def input_writes(graph: Blueprint, value: Any) -> list[Write]:
@@ -36,6 +37,14 @@ def input_writes(graph: Blueprint, value: Any) -> list[Write]:
                 f"the input has key {key!r}, which is no input channel.{did_you_mean(str(key), graph.input_channels)}"
             )
     return list(value.items())
+
+
+def earlier_output(graph: Blueprint, channels: Channels) -> Version | None:
+    """The version of what earlier runs have put out; None if there is nothing, or the graph has several outputs."""
+    output, inputs = graph.output_channels, graph.input_channels
+    if not isinstance(output, str) or output == inputs or (not isinstance(inputs, str) and output in inputs):
+        return None
+    return channels.versions.get(output)
 
 
 def output_of(channels: Channels, names: Names) -> Any:

@@ -27,7 +27,7 @@ from everstep.pregel.breakpoints import stops_at
 from everstep.pregel.checkpoints import Point, make_checkpoint, whole_checkpoint
 from everstep.pregel.enter import Start, start_run
 from everstep.pregel.events import events_of
-from everstep.pregel.io import output_of
+from everstep.pregel.io import earlier_output, output_of
 from everstep.pregel.joins import check_joins, has_unsatisfied
 from everstep.pregel.journal import Journal
 from everstep.pregel.lifecycle import lifecycle_of
@@ -128,6 +128,7 @@ class Run:
         self.is_resumed = start.is_resumed
         self.lifecycle = lifecycle_of(request, self.scope.run_id)
         self.events = events_of(request, start.scope)
+        self._earlier = None if start.is_resumed else earlier_output(self.graph, self.channels)
         self._unfinished = 0
         self._cancel_requests = cancel_requests()
         self._turn_ends = self.scope.loop.time() + _TURN
@@ -356,7 +357,11 @@ class Run:
         journal.queue.held.finished[config.checkpoint_ns] = CheckpointTuple(named, checkpoint, metadata)
 
     def _result(self, questions: Sequence[Interrupt] = ()) -> Any:
-        output = output_of(self.channels, self.request.output)
+        names = self.request.output
+        output = output_of(self.channels, names)
+        if self._earlier is not None and names == self.graph.output_channels:
+            # Of a run with a new input, what an earlier run has put out is not the output.
+            output = None if self.channels.versions[str(names)] == self._earlier else output
         if self.request.version == "v2":
             return GraphOutput(as_model(self.request.output_model, output), tuple(questions))
         return with_questions(output, questions, list)
