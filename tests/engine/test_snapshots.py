@@ -58,6 +58,31 @@ async def test_a_send_shows_its_number(saver: Any) -> None:
     assert [task.path for task in tasks] == [("__pregel_push", 0, False), ("__pregel_push", 1, False)]
 
 
+async def test_metadata_of_the_user_is_stored_but_for_the_keys_that_mean_something_to_the_engine(saver: Any) -> None:
+    asked = asks("q", {"value": 1})
+    graph = chain(asked, ("again", asked[1]), saver=saver)
+    own = {"origin": "x", "continues": "x", "caller": "x", "superseded": "x", "parents": "x", "source": "x", "step": 9}
+    config = {**thread(), "metadata": {**own, "mine": "x"}}
+    await graph.ainvoke({"log": []}, config)
+    ids = [question.id for question in (await graph.aget_state(thread())).interrupts]
+    await graph.ainvoke(Command(resume=1), config)
+    ids += [question.id for question in (await graph.aget_state(thread())).interrupts]
+    await graph.ainvoke(Command(resume=2), config)
+    await graph.aupdate_state(config, {"value": 2})
+
+    found = [snapshot.metadata for snapshot in await history(graph, thread())]
+
+    assert len(set(ids)) == 2
+    assert [metadata and (metadata["source"], metadata["step"], metadata["mine"]) for metadata in found] == [
+        ("update", 3, "x"),
+        ("loop", 2, "x"),
+        ("loop", 1, "x"),
+        ("loop", 0, "x"),
+        ("input", -1, "x"),
+    ]
+    assert all(metadata and set(metadata) == {"source", "step", "parents", "mine"} for metadata in found)
+
+
 # Subgraphs ------------------------------------------------------------------------------------------------------
 
 

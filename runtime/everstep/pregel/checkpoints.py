@@ -20,6 +20,9 @@ from everstep_savers.checkpoint import (
 )
 from everstep_savers.ids import new_checkpoint_id
 
+# What the engine itself tells and reads in the metadata of checkpoints.
+_OWN_KEYS = frozenset({"source", "step", "parents", "origin", "continues", "caller", "superseded"})
+
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
@@ -38,6 +41,11 @@ class Lineage:
     whole: bool = False
     head: str | None = None
     parents: Mapping[str, str] = field(default_factory=dict)
+
+
+def users_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a config's metadata that are stored with checkpoints: all but those that mean something there."""
+    return {key: value for key, value in metadata.items() if key not in _OWN_KEYS}
 
 
 def make_checkpoint(

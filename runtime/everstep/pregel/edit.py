@@ -17,7 +17,7 @@ from everstep.errors import ConfigError, InvalidUpdateError, did_you_mean
 from everstep.pregel.answering import kept_writes
 from everstep.pregel.blueprint import Blueprint
 from everstep.pregel.calls import calls_of, journalled_calls, kept_calls
-from everstep.pregel.checkpoints import Lineage, make_checkpoint, origin_of
+from everstep.pregel.checkpoints import Lineage, make_checkpoint, origin_of, users_metadata
 from everstep.pregel.entry import RunWrites, apply_run_writes, discarded, restore_tasks
 from everstep.pregel.growth import StoredLists
 from everstep.pregel.io import input_writes
@@ -97,7 +97,7 @@ class _Editor:
         self.step = saved.metadata.get("step", -1) + 1 if saved else -1
         head = self.thread.head if self.thread and not config.checkpoint_ns else None
         parents = saved.metadata.get("parents", {}) if saved else {}
-        self.lineage = Lineage(config.checkpoint_ns, config.metadata, saver.wants_whole, head, parents)
+        self.lineage = Lineage(config.checkpoint_ns, users_metadata(config.metadata), saver.wants_whole, head, parents)
         self.lists = StoredLists(saver.codec, loaded)
         self.made: list[NewCheckpoint] = []
         self.writes: list[TaskWrites] = []

@@ -15,7 +15,15 @@ from everstep.constants import INPUT, START
 from everstep.errors import ConfigError
 from everstep.pregel.answering import accepted_writes, answer_again, bind_or_refuse, kept_writes, reopen
 from everstep.pregel.calls import CallJournal, calls_of, journalled_calls, kept_calls
-from everstep.pregel.checkpoints import Lineage, Point, continues_of, make_checkpoint, origin_of, point_of
+from everstep.pregel.checkpoints import (
+    Lineage,
+    Point,
+    continues_of,
+    make_checkpoint,
+    origin_of,
+    point_of,
+    users_metadata,
+)
 from everstep.pregel.commits import CommitQueue
 from everstep.pregel.entry import (
     Entry,
@@ -125,7 +133,7 @@ def _begin(request: RunRequest, loaded: Loaded, step: int, first_counted: int) -
     if loaded.saved is not None:
         scope.started_from = loaded.saved.checkpoint["id"]
     scope.nesting = nesting
-    metadata = dict(config.metadata)
+    metadata = users_metadata(config.metadata)
     if config.run_id is not None:
         metadata["run_id"] = config.run_id
     if (caller := caller_of(request)) is not None:
