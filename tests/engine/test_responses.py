@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
@@ -84,3 +85,14 @@ async def test_a_json_schema_error_names_the_place(saver: Any) -> None:
     assert str(caught.value) == (
         "the answer {'age': 'old'} does not fit its response_schema: 'old' is not of type 'integer' (at ['age'])"
     )
+
+
+async def test_who_asks_hears_that_the_library_for_json_schemas_is_missing(
+    saver: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "jsonschema", None)
+    graph = asking(JSON_SCHEMA, saver=saver)
+    with pytest.raises(ImportError) as missing:
+        await graph.ainvoke({"log": []}, thread())
+    assert str(missing.value) == "a JSON Schema as response_schema needs jsonschema: pip install 'everstep[schemas]'"
+    assert (await graph.aget_state(thread())).interrupts == ()

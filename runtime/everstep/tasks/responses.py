@@ -18,7 +18,10 @@ def json_schema_of(schema: Any) -> dict[str, Any] | None:
         ImportError: The library that the schema needs is not installed.
         TypeError: It is not a schema.
     """
-    if schema is None or isinstance(schema, dict):
+    if schema is None:
+        return None
+    if isinstance(schema, dict):
+        _ = _jsonschema()  # who asks is to hear what is missing, not who answers
         return schema
     shown: dict[str, Any] = _adapter(schema).json_schema()
     return shown
@@ -34,20 +37,25 @@ def checked_answer(schema: Any, value: Any) -> Any:
         return value
     if not isinstance(schema, dict):
         return _adapter(schema).validate_python(value)
+    library = _jsonschema()
     try:
-        from jsonschema import ValidationError, validate
-    except ImportError as error:
-        raise ImportError(
-            "a JSON Schema as response_schema needs jsonschema: pip install 'everstep[schemas]'"
-        ) from error
-    try:
-        validate(value, schema)
-    except ValidationError as error:
+        library.validate(value, schema)
+    except library.ValidationError as error:
         place = "".join(f"[{part!r}]" for part in error.absolute_path)
         raise ValueError(
             f"the answer {value!r:.200} does not fit its response_schema: {error.message} (at {place or 'top'})"
         ) from error
     return value
+
+
+def _jsonschema() -> Any:
+    try:
+        import jsonschema
+    except ImportError as error:
+        raise ImportError(
+            "a JSON Schema as response_schema needs jsonschema: pip install 'everstep[schemas]'"
+        ) from error
+    return jsonschema
 
 
 @lru_cache(maxsize=256)
