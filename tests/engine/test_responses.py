@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from dataclasses import dataclass
 from typing import Any, TypedDict
@@ -9,8 +10,9 @@ from typing import Any, TypedDict
 import pytest
 from pydantic import BaseModel
 
+from everstep.errors import UnknownInterruptError
 from everstep.types import Command, interrupt
-from tests.engine.graphs import Log, Update, chain, thread
+from tests.engine.graphs import Log, Update, chain, side_by_side, thread
 
 
 class Model(BaseModel):
@@ -51,6 +53,46 @@ async def test_a_schema_is_shown_and_its_answer_checked_and_converted(schema: An
     assert state.interrupts == (question,)
 
     assert await graph.ainvoke(Command(resume={"age": 5}), thread()) == {"log": [{"age": 5}], "value": kind}
+
+
+@pytest.mark.parametrize("schema", [Model, Record])
+@pytest.mark.parametrize("by_id", [False, True])
+async def test_an_answer_may_be_an_instance_of_the_schema(by_id: bool, schema: Any, saver: Any) -> None:
+    graph, given = asking(schema, saver=saver), schema(age=5)
+    [question] = (await graph.ainvoke({"log": []}, thread()))["__interrupt__"]
+    answer: Any = Command(resume={question.id: given} if by_id else given)
+    result = {"log": [{"age": 5}], "value": schema.__name__}
+    assert await graph.ainvoke(answer, thread()) == result
+    assert await graph.ainvoke(answer, thread()) == result  # repeated
+    with pytest.raises(UnknownInterruptError):
+        await graph.ainvoke(Command(resume={question.id: schema(age=6)}), thread())
+
+
+async def test_an_answer_that_does_not_fit_does_not_cut_short_a_task_whose_answer_does(saver: Any) -> None:
+    sent, failed = [], asyncio.Event()
+
+    async def send(state: Log) -> Update:
+        interrupt("send?")
+        sent.append("email")
+        await failed.wait()
+        return {"log": ["sent"]}
+
+    async def check(state: Log) -> Update:
+        try:
+            interrupt("check?", response_schema=Model)
+        except ValueError:
+            failed.set()
+            raise
+        return {"log": ["checked"]}
+
+    graph = side_by_side(check, send, saver=saver)
+    asked = (await graph.ainvoke({"log": []}, thread()))["__interrupt__"]
+    ids = {question.value: question.id for question in asked}
+    with pytest.raises(ValueError, match="integer"):
+        await graph.ainvoke(Command(resume={ids["send?"]: "yes", ids["check?"]: {"age": "old"}}), thread())
+    assert [question.value for question in (await graph.aget_state(thread())).interrupts] == ["check?"]
+    assert await graph.ainvoke(Command(resume={"age": 5}), thread()) == {"log": ["checked", "sent"]}
+    assert sent == ["email"]
 
 
 async def test_an_answer_that_does_not_fit_inside_a_subgraph_leaves_the_question_open(saver: Any) -> None:

@@ -13,6 +13,7 @@ from everstep.constants import INTERRUPT, RESUME
 from everstep.errors import UnknownInterruptError
 from everstep.pregel.answers import (
     Binding,
+    answer_to,
     bind,
     check_repeated,
     describe_open,
@@ -116,7 +117,7 @@ def answer_again(value: Any, tasks: list[Task], pending: Sequence[PendingWrite])
     for question_id, answer in given.items():
         if question_id in questions:
             task, question = questions[question_id]
-            _reopen(tasks, task, Answer(question_id, answer, question.value))
+            _reopen(tasks, task, answer_to(question, answer))
         elif question_id in answered:
             task, earlier = answered[question_id]
             _reopen(tasks, task, Answer(question_id, answer, earlier.question))

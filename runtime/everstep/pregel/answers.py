@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from everstep.errors import UnknownInterruptError
+from everstep.tasks.responses import plain_answer
 from everstep.tasks.task import Answer, Task
 from everstep.types import Interrupt
 
@@ -61,7 +62,7 @@ def bind(value: Any, tasks: Sequence[Task]) -> Binding:
         )
     if questions:
         task, question = questions[0]
-        return Binding(accepted=((task, Answer(question.id, value, question.value)),))
+        return Binding(accepted=((task, answer_to(question, value)),))
     answers = [answer for task in tasks for answer in task.answers.values()]
     if not answers:
         return Binding(plain_elsewhere=True)
@@ -88,6 +89,11 @@ def _resembles(key: str, ids: Sequence[str]) -> bool:
     return any(key == known or (len(key) > 8 and known.startswith(key)) for known in ids)
 
 
+def answer_to(question: Interrupt, value: Any) -> Answer:
+    """The answer to a question as it is kept."""
+    return Answer(question.id, plain_answer(question.response_schema, value), question.value)
+
+
 def _bind_map(value: Mapping[str, Any], tasks: Sequence[Task], questions: Sequence[tuple[Task, Interrupt]]) -> Binding:
     by_id = {question.id: (task, question) for task, question in questions}
     answered = {answer.id: answer for task in tasks for answer in task.answers.values()}
@@ -96,7 +102,7 @@ def _bind_map(value: Mapping[str, Any], tasks: Sequence[Task], questions: Sequen
     for question_id, answer in value.items():
         if question_id in by_id:
             task, question = by_id[question_id]
-            accepted.append((task, Answer(question_id, answer, question.value)))
+            accepted.append((task, answer_to(question, answer)))
         elif question_id in answered:
             check_repeated(answer, answered[question_id], questions)
         else:
@@ -106,7 +112,7 @@ def _bind_map(value: Mapping[str, Any], tasks: Sequence[Task], questions: Sequen
 
 def check_repeated(value: Any, answer: Answer, questions: Iterable[tuple[Task, Interrupt]] = ()) -> None:
     """Refuse another value for a question that was answered."""
-    if not same_value(value, answer.value):
+    if not (same_value(value, answer.value) or same_value(plain_answer({}, value), answer.value)):
         raise UnknownInterruptError(
             f"question {answer.id} ({answer.question!r}) was answered with {answer.value!r}; the different answer "
             f"{value!r} is refused. {describe_open(questions)}"

@@ -6,6 +6,7 @@ other type pydantic knows: the answer is then converted to it. Both libraries ar
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from functools import lru_cache
 from typing import Any, get_type_hints, is_typeddict
@@ -45,6 +46,24 @@ def checked_answer(schema: Any, value: Any) -> Any:
         raise ValueError(
             f"the answer {value!r:.200} does not fit its response_schema: {error.message} (at {place or 'top'})"
         ) from error
+    return value
+
+
+def plain_answer(shown: dict[str, Any] | None, value: Any) -> Any:
+    """An answer as it is kept: of a question with a schema, an instance of a model or dataclass by its fields.
+
+    The schema makes an instance of it again; until its node runs, nobody can know the class.
+
+    Args:
+        shown: The question's schema, as clients are shown it.
+    """
+    if shown is None:
+        return value
+    pydantic = sys.modules.get("pydantic")
+    if pydantic is not None and isinstance(value, pydantic.BaseModel):
+        return value.model_dump()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
     return value
 
 

@@ -126,7 +126,8 @@ class _Siblings:
                 return  # a sibling that failed while it was being cancelled: the first failure is the one to tell
             following = self.on_outcome(task, outcome)
             upcoming = None if following is None else await following
-        if type(outcome) is Failed and not self.run_scope.drains:
+        # An answer that does not fit is its giver's mistake, and no reason to cut short what others do.
+        if type(outcome) is Failed and not (self.run_scope.drains or self.run_scope.rejected):
             self.failed = True
             self._cancel_others()
 
