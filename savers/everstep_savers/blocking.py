@@ -33,6 +33,8 @@ _manager: AbstractContextManager[BlockingPortal] | None = None
 # The program ends: the background loop has closed what was left open, and no thread can be started any more.
 _is_ending = False
 _finders: list[Callable[[], Loop | None]] = []
+# Portals of the processes from which this one was forked; one that is collected waits for its thread for ever.
+_of_parents: list[AbstractContextManager[BlockingPortal]] = []
 
 
 def serve_from(find: Callable[[], Loop | None]) -> None:
@@ -162,6 +164,8 @@ def _close_portal() -> None:
 def _begin_child() -> None:
     """A forked child has the threads of its parent no more: its bridge opens anew."""
     global _lock, _portal, _manager
+    if _manager is not None:
+        _of_parents.append(_manager)
     _lock, _portal, _manager = threading.Lock(), None, None
 
 

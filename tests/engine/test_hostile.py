@@ -156,3 +156,48 @@ def test_what_ends_a_program_ends_the_call_and_not_the_bridge(body: str, raised:
     program = INTERRUPTED.format(body=body)
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=False)
     assert (ran.stdout, ran.stderr, ran.returncode) == (f"{raised}\n{{'a': 1}}\n", "", 0)
+
+
+FORKED = """
+import os
+from everstep.constants import START
+from everstep.graph.builder import StateGraph
+
+async def fine(state):
+    return None
+
+graph = StateGraph(dict).add_node(fine).add_edge(START, "fine").compile()
+graph.invoke({})
+if child := os.fork():
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+else:
+    print(graph.invoke({"in": "child"}), flush=True)
+"""
+
+LEFT_OPEN = """
+import asyncio
+from everstep.constants import START
+from everstep.graph.builder import StateGraph
+
+async def fine(state):
+    return None
+
+async def wait(state):
+    await asyncio.sleep(60)
+
+graph = StateGraph(dict).add_sequence([fine, wait]).add_edge(START, "fine").compile()
+events = graph.stream({})
+print(next(events))
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "told"),
+    [
+        pytest.param(FORKED, "{'in': 'child'}\n0\n", id="forked"),
+        pytest.param(LEFT_OPEN, "{'fine': None}\n", id="left-open"),
+    ],
+)
+def test_a_program_that_forks_or_leaves_a_stream_open_ends_without_a_word(program: str, told: str) -> None:
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=False)
+    assert (ran.stdout, ran.stderr, ran.returncode) == (told, "", 0)

@@ -22,7 +22,7 @@ from everstep.pregel.many import RunsMany
 from everstep.pregel.options import CallOptions, call_options, checked_deadline, checked_durability, context_of
 from everstep.pregel.request import NodeNames, RunRequest
 from everstep.pregel.state import get_history, get_state
-from everstep.pregel.streaming import reading
+from everstep.pregel.streaming import Reading
 from everstep.pregel.subgraphs import Persistence, calling_attempt, nested_request, node_names, waiting_for_subgraph
 from everstep.stream.buffer import Outlet
 from everstep.stream.parts import Modes, View, view_of
@@ -147,7 +147,7 @@ class Pregel(RunsMany, Described):
         request = self._request(input, config, call, view, outlet)
         if outlet is None:
             return await self._run(request)
-        async with reading(self._run(request), outlet, view, request.parent) as read:
+        async with Reading(self._run(request), outlet, view, request.parent) as read:
             return await read.result()
 
     async def astream(
@@ -183,7 +183,7 @@ class Pregel(RunsMany, Described):
         view = view_of(stream_mode or self.stream_mode, print_mode or _debug_modes(call), version, subgraphs=subgraphs)
         outlet = Outlet(view.read, subgraphs=subgraphs)
         request = self._request(input, config, call, view, outlet)
-        async with reading(self._run(request), outlet, view, request.parent) as read:
+        async with Reading(self._run(request), outlet, view, request.parent) as read:
             while (event := await read.next()) is not None:
                 yield view.item(event)
             await read.result()

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import Coroutine
+from typing import Any, Self
 
 from everstep.pregel.commits import shielded
 from everstep.stream.buffer import Outlet
@@ -23,13 +22,36 @@ _CLOSE_DEADLINE = 30.0
 
 
 class Reading:
-    """A run under way, seen by its reader."""
+    """A run under way, seen by its reader; leaving the context ends it.
 
-    def __init__(self, run: asyncio.Task[Any], outlet: Outlet, view: View) -> None:
-        self._run = run
+    Not made of an async generator: a loop that ends closes all generators at once, this one and the iterator around it.
+
+    Args:
+        parent: The attempt of the node that reads the run.
+    """
+
+    def __init__(self, run: Coroutine[Any, Any, Any], outlet: Outlet, view: View, parent: Attempt | None) -> None:
         self._outlet = outlet
         self._view = view
+        self._parent = parent
         self._reader: asyncio.Task[Any] | None = None
+        self._run = asyncio.create_task(run)
+        self._run.add_done_callback(lambda _: outlet.close())
+
+    async def __aenter__(self) -> Self:
+        if self._parent is not None:
+            self._parent.reads.append(self)
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        self._outlet.close()
+        if not self._run.done():
+            self._run.cancel()
+            await shielded(_ended(self._run), _CLOSE_DEADLINE)
+        if self._parent is not None:
+            self._parent.reads.remove(self)
+        if not self._run.cancelled():
+            self._run.exception()  # whoever leaves early does not want to hear of it
 
     async def next(self) -> Event | None:
         """The next event that is yielded, those that are printed being printed; None if there are no more."""
@@ -51,33 +73,6 @@ class Reading:
         """End the run if `task`, which has ended, was its reader: an iterator may outlive who iterated."""
         if self._reader is None or self._reader is task or self._reader.done():
             self._run.cancel()
-
-
-@asynccontextmanager
-async def reading(
-    run: Coroutine[Any, Any, Any], outlet: Outlet, view: View, parent: Attempt | None
-) -> AsyncIterator[Reading]:
-    """Start a run and read it; leaving the context ends the run.
-
-    Args:
-        parent: The attempt of the node that reads it.
-    """
-    task = asyncio.create_task(run)
-    task.add_done_callback(lambda _: outlet.close())
-    read = Reading(task, outlet, view)
-    if parent is not None:
-        parent.reads.append(read)
-    try:
-        yield read
-    finally:
-        outlet.close()
-        if not task.done():
-            task.cancel()
-            await shielded(_ended(task), _CLOSE_DEADLINE)
-        if parent is not None:
-            parent.reads.remove(read)
-        if not task.cancelled():
-            task.exception()  # whoever leaves early does not want to hear of it
 
 
 async def _ended(run: asyncio.Task[Any]) -> None:
