@@ -9,7 +9,7 @@ import pytest
 
 from everstep.context import interrupt
 from everstep.errors import EmptyInputError, PersistenceError, UnknownInterruptError
-from everstep.types import Command
+from everstep.types import Command, StateUpdate
 from tests.engine.graphs import Log, Update, chain, says, side_by_side, thread
 from tests.engine.watched import WatchedSaver
 
@@ -168,6 +168,28 @@ async def test_an_answer_survives_a_state_update_made_while_it_was_open(saver: A
     await graph.aupdate_state(thread(), {"log": ["edited"]})
     assert await graph.ainvoke(Command(resume="A"), thread()) == {"log": ["a", "edited", "A"]}
     assert got == ["A"]
+
+
+async def test_updates_while_a_question_is_open_keep_it_and_what_finished_beside_it(saver: Any) -> None:
+    runs: list[str] = []
+
+    async def quick(state: Log) -> Update:
+        runs.append("quick")
+        return {"log": ["quick"]}
+
+    async def asks(state: Log) -> Update:
+        runs.append("asks")
+        return {"log": [interrupt("q")]}
+
+    graph = side_by_side(quick, asks, saver=saver)
+    asked = await graph.ainvoke({"log": []}, thread())
+    await graph.abulk_update_state(thread(), [[StateUpdate({"log": ["one"]})], [StateUpdate({"log": ["two"]})]])
+
+    state = await graph.aget_state(thread())
+    assert (state.values["log"], state.next) == (["one", "two", "quick"], ("asks",))
+    assert state.interrupts == tuple(asked["__interrupt__"])
+    assert await graph.ainvoke(Command(resume="A"), thread()) == {"log": ["one", "two", "A", "quick"]}
+    assert runs.count("quick") == 1
 
 
 async def test_new_input_supersedes_an_open_question(saver: Any) -> None:

@@ -25,7 +25,7 @@ from everstep.errors import (
 )
 from everstep.graph.builder import StateGraph
 from everstep.graph.validate import GraphWarning
-from everstep.types import Command, Send
+from everstep.types import Command, Send, StateUpdate
 from everstep_savers.sql.database import parse_url, shown
 from everstep_savers.sql.saver import SQLSaver
 from everstep_savers.sql.schema import SCHEMA_REVISION, VERSION_TABLE
@@ -242,6 +242,47 @@ async def test_an_update_from_outside_is_checked_as_a_step_is(saver: Any) -> Non
     with pytest.raises(InvalidUpdateError, match=r"key 'counts' was reduced to list \[1, 'x'\], which does not fit"):
         await graph.aupdate_state(thread(), {"counts": ["x"]}, as_node="nothing")
     assert (await graph.aget_state(thread())).values["counts"] == [1]
+
+
+@pytest.mark.parametrize(
+    ("supersteps", "kind", "message"),
+    [
+        (
+            [[StateUpdate({"log": ["x"]}, END)]],
+            InvalidUpdateError,
+            (
+                "an update as '__end__' drops what waits and writes nothing, got values; write them with an update of "
+                "their own, as a node"
+            ),
+        ),
+        (
+            [[StateUpdate({"log": ["x"]}, 3)]],  # type: ignore[arg-type]
+            InvalidUpdateError,
+            "the update comes as node 3, which does not exist.",
+        ),
+        (3, ConfigError, "supersteps are lists of StateUpdates, such as [[StateUpdate(...)]], got 3"),
+        ([[3]], ConfigError, "supersteps are lists of StateUpdates, such as [[StateUpdate(...)]], got [[3]]"),
+    ],
+    ids=["end", "node", "no-list", "no-updates"],
+)
+async def test_an_update_from_outside_that_makes_no_sense_writes_nothing(
+    supersteps: Any, kind: type[Exception], message: str, saver: Any
+) -> None:
+    graph = chain(says("a"), saver=saver)
+    await graph.ainvoke({"log": []}, thread())
+    before = await graph.aget_state(thread())
+    with pytest.raises(kind) as caught:
+        await graph.abulk_update_state(thread(), supersteps)
+    assert str(caught.value) == message
+    assert await graph.aget_state(thread()) == before
+
+
+async def test_the_first_update_of_a_thread_is_step_0(saver: Any) -> None:
+    graph = chain(says("a"), says("b"), saver=saver)
+    await graph.abulk_update_state(thread(), [[({"log": ["x"]}, "a")]])  # type: ignore[list-item]
+    state = await graph.aget_state(thread())
+    assert state.metadata is not None
+    assert (state.values, state.next, state.metadata["step"]) == ({"log": ["x"]}, ("b",), 0)
 
 
 def side_by_side_of(schema: Any, *nodes: Any) -> Any:

@@ -62,10 +62,7 @@ async def update_state(
         ConfigError: There are no supersteps, or one without updates.
         ThreadConflict: A run moved the thread meanwhile.
     """
-    if not supersteps:
-        raise ConfigError("No supersteps provided: pass at least one list of StateUpdates")
-    if not all(supersteps):
-        raise ConfigError("No updates provided: pass at least one StateUpdate for each superstep")
+    checked = _checked(supersteps)
     loaded = await saver.aload(config.saved(config.checkpoint_id))
     if loaded.saved is not None:
         loaded = replace(loaded, saved=read_with_aliases(graph, loaded.saved))
@@ -78,9 +75,25 @@ async def update_state(
     if loaded.saved is not None:
         apply_run_writes(graph, channels, list(loaded.saved.pending_writes or ()))
     editor = _Editor(graph, saver, config, loaded, channels)
-    for updates in supersteps:
+    for updates in checked:
         await editor.apply(updates)
     return await editor.commit()
+
+
+def _checked(supersteps: Any) -> list[list[StateUpdate]]:
+    """Supersteps of updates, each a `StateUpdate` or a tuple with the same items."""
+    if not supersteps:
+        raise ConfigError("No supersteps provided: pass at least one list of StateUpdates")
+    checked = []
+    for updates in supersteps if isinstance(supersteps, Sequence) else (None,):
+        if not isinstance(updates, Sequence) or not all(isinstance(update, tuple) for update in updates):
+            raise ConfigError(
+                f"supersteps are lists of StateUpdates, such as [[StateUpdate(...)]], got {supersteps!r:.100}"
+            )
+        if not updates:
+            raise ConfigError("No updates provided: pass at least one StateUpdate for each superstep")
+        checked.append([StateUpdate(*update) for update in updates])
+    return checked
 
 
 class _Editor:
@@ -114,6 +127,11 @@ class _Editor:
         elif first.as_node == INPUT:
             self._barrier("input", [*self._waiting_as_done(), RunWrites(INPUT, input_writes(self.graph, first.values))])
         elif first.as_node == END:
+            if first.values is not None:
+                raise InvalidUpdateError(
+                    f"an update as {END!r} drops what waits and writes nothing, got values; write them with an update "
+                    f"of their own, as a node"
+                )
             self._barrier("update", self._finished_and_discarded())
         elif first.values is None and first.as_node is None and len(updates) == 1:
             self._barrier("update", [])
@@ -128,7 +146,7 @@ class _Editor:
         node = self.graph.nodes.get(name)
         if node is None:
             raise InvalidUpdateError(
-                f"the update comes as node {name!r}, which does not exist.{did_you_mean(name, self.graph.nodes)}"
+                f"the update comes as node {name!r}, which does not exist.{did_you_mean(str(name), self.graph.nodes)}"
             )
         ids = TaskIds(self.parent_id or "", self.config.checkpoint_ns)
         task = Task(ids, node, (PULL, name), node.triggers, None)
@@ -140,7 +158,9 @@ class _Editor:
         return attempt.writes
 
     def _barrier(self, source: str, writes: Sequence[RunWrites]) -> None:
-        waiting = _asking(self._tasks(), self._calls())
+        if source == "update":
+            self.step = max(self.step, 0)  # -1 is for the input of a thread
+        waiting = _suspended(self._tasks(), self._calls())
         updated = apply_writes(self.graph, self.channels, writes) if writes else None
         new = make_checkpoint(
             self.channels, self.lineage, parent_id=self.parent_id, source=source, step=self.step, updated=updated
@@ -154,9 +174,9 @@ class _Editor:
         self.parent_id, self.step = new.checkpoint["id"], self.step + 1
 
     def _tasks(self) -> list[Task]:
-        """The tasks that wait now; with what is stored of them as long as nothing has been updated."""
+        """The tasks that wait now; with what is stored of them as long as their step goes on."""
         tasks = plan(self.graph, self.channels, At(self._origin(), self.config.checkpoint_ns, self.step, self.step))
-        if not self.made and self.saved is not None:
+        if self._goes_on() and self.saved is not None:
             restore_tasks(tasks, self.saved.pending_writes or ())
         return tasks
 
@@ -164,8 +184,12 @@ class _Editor:
         """The `@task` calls of the tasks that wait."""
         return journalled_calls(self.saved.pending_writes or ()) if self.saved is not None else []
 
+    def _goes_on(self) -> bool:
+        """Do the tasks of the loaded checkpoint still wait, as far as nothing was updated since?"""
+        return self.keeps_waiting or not self.made
+
     def _origin(self) -> str:
-        if self.made or self.saved is None:
+        if not self._goes_on() or self.saved is None:
             return self.parent_id or ""
         return origin_of(self.saved.checkpoint["id"], self.saved.metadata)
 
@@ -204,7 +228,7 @@ class _Editor:
         self.writes = results
 
     def _keep_questions(self, waiting: Sequence[Task]) -> None:
-        """Keep questions open whose tasks still wait after the update: nobody has answered them.
+        """Keep questions open whose tasks still wait after the update, and the results of finished tasks beside them.
 
         Questions of subgraphs are left behind: the subgraph begins anew.
         """
@@ -216,7 +240,7 @@ class _Editor:
         pending = {task.id for task in plan(self.graph, self.channels, at)}
         kept = [task for task in waiting if task.id in pending]
         kept += [task.handler for task in kept if task.handler is not None]
-        if kept:
+        if any(not task.finished for task in kept):
             self.keeps_waiting = True
             new = self.made[-1]
             metadata: Any = {**new.metadata, "origin": origin}
@@ -251,9 +275,13 @@ class _Editor:
         return self.parent_id
 
 
-def _asking(tasks: Sequence[Task], calls: Sequence[Journalled]) -> list[Task]:
-    """The tasks that wait for answers to questions of their own, of their `@task` calls or their error handlers."""
-    return [task for task in tasks if _asks(task, calls) or (task.handler is not None and _asks(task.handler, calls))]
+def _suspended(tasks: Sequence[Task], calls: Sequence[Journalled]) -> list[Task]:
+    """The tasks of a step that waits for answers: those that ask, and those that have finished beside them.
+
+    Questions count that are a task's own, of its `@task` calls or of its error handler.
+    """
+    asking = {task.id for task in tasks if any(_asks(one, calls) for one in (task, task.handler) if one is not None)}
+    return [task for task in tasks if asking and (task.finished or task.id in asking)]
 
 
 def _asks(task: Task, calls: Sequence[Journalled]) -> bool:
