@@ -11,7 +11,9 @@ from everstep.constants import START
 from everstep.context import interrupt
 from everstep.graph.builder import StateGraph
 from everstep.graph.functional import task
+from everstep.pregel import checkpoints
 from everstep.types import Command
+from everstep_savers.ids import new_checkpoint_id
 from tests.engine.graphs import AT_ONCE, Log, Update, chain, history, says, side_by_side, thread
 
 
@@ -132,6 +134,26 @@ async def test_tasks_that_were_called_before_a_question_are_not_run_again_on_its
     assert charged == [1, 2, 2]
 
 
+@pytest.mark.parametrize("durability", ["async", "exit"])
+async def test_a_sibling_in_the_subgraph_that_had_finished_is_not_run_again_on_the_branch(
+    saver: Any, durability: Any
+) -> None:
+    ran: list[str] = []
+    inner: Any = side_by_side(asks("form", ran, "q1", "q2"), logs("beside", ran))
+    graph = chain(("inner", inner), saver=saver)
+    (first,) = (await graph.ainvoke({"log": []}, thread(), durability=durability))["__interrupt__"]
+    await graph.ainvoke(Command(resume="1"), thread(), durability=durability)
+    point = (await graph.aget_state(thread())).config
+    await graph.ainvoke(Command(resume="2"), thread(), durability=durability)
+    ran.clear()
+
+    await graph.ainvoke(Command(resume={first.id: "one"}), point, durability=durability)
+    done = await graph.ainvoke(Command(resume="two"), thread(), durability=durability)
+
+    assert sorted(done["log"]) == ["beside", "form:one,two"]
+    assert ran == ["form", "form"]
+
+
 async def test_a_subgraph_that_is_answered_later_on_a_branch_goes_on_where_it_stood(saver: Any) -> None:
     ran: list[str] = []
     left = inside(logs("a", ran), asks("left", ran, "l"), name="one")
@@ -194,6 +216,37 @@ async def test_a_branch_that_broke_off_before_its_subgraph_began_goes_on_where_t
     point = (await graph.aget_state(thread())).config
     await graph.ainvoke(Command(resume="2"), thread())
     ran.clear()
+
+    await break_off(saver, monkeypatch, lambda: graph.ainvoke(Command(resume={first.id: "one"}), point))
+    (second,) = (await graph.ainvoke(None, thread()))["__interrupt__"]
+
+    assert (second.value, ran) == ("q2", ["form"])
+    assert (await graph.ainvoke(Command(resume="two"), thread()))["log"] == ["a", "form:one,two"]
+
+
+async def test_a_branch_of_a_branch_that_broke_off_knows_what_was_answered_there(
+    saver: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+    left = inside(logs("a", ran), asks("left", ran, "l"), name="one")
+    right = inside(logs("b", ran), asks("right", ran, "r"), name="two")
+    graph = side_by_side(left, right, saver=saver)
+    asked = {q.value: q.id for q in (await graph.ainvoke({"log": []}, thread()))["__interrupt__"]}
+    point = (await graph.aget_state(thread())).config
+    await graph.ainvoke(Command(resume={asked["l"]: "L", asked["r"]: "R"}), thread())
+    await break_off(saver, monkeypatch, lambda: graph.ainvoke(Command(resume={asked["l"]: "left"}), point))
+    branch = (await graph.aget_state(thread())).config
+    await graph.ainvoke({"log": []}, thread())
+    ran.clear()
+
+    done = await graph.ainvoke(Command(resume={asked["r"]: "right"}), branch)
+
+    assert sorted(done["log"]) == ["a", "b", "left:left", "right:right"]
+    assert sorted(ran) == ["left", "right"]
+
+
+async def break_off(saver: Any, monkeypatch: pytest.MonkeyPatch, call: Callable[[], Any]) -> None:
+    """Call a graph whose subgraphs cannot store a checkpoint."""
     prepare = saver.prepare
 
     def broken(commit: Any) -> Any:
@@ -204,11 +257,30 @@ async def test_a_branch_that_broke_off_before_its_subgraph_began_goes_on_where_t
     with monkeypatch.context() as patched:
         patched.setattr(saver, "prepare", broken)
         with pytest.raises(OSError, match="the disk is full"):
-            await graph.ainvoke(Command(resume={first.id: "one"}), point)
-    (second,) = (await graph.ainvoke(None, thread()))["__interrupt__"]
+            await call()
 
-    assert (second.value, ran) == ("q2", ["form"])
-    assert (await graph.ainvoke(Command(resume="two"), thread()))["log"] == ["a", "form:one,two"]
+
+async def test_a_subgraph_that_asked_before_the_question_is_not_run_again_when_that_is_answered_anew(
+    saver: Any,
+) -> None:
+    ran: list[str] = []
+    inner: Any = chain(logs("a", ran), asks("ask", ran, "inner?"))
+
+    async def node(state: Log) -> Update:
+        done = (await inner.ainvoke({"log": []}))["log"]
+        return {"log": [*done, interrupt("outer?")]}
+
+    graph = chain(("node", node), saver=saver)
+    await graph.ainvoke({"log": []}, thread())
+    (outer,) = (await graph.ainvoke(Command(resume="1"), thread()))["__interrupt__"]
+    point = (await graph.aget_state(thread())).config
+    await graph.ainvoke(Command(resume="2"), thread())
+    ran.clear()
+
+    done = await graph.ainvoke(Command(resume={outer.id: "two"}), point)
+
+    assert done["log"] == ["a", "ask:1", "two"]
+    assert ran == []
 
 
 async def test_a_subgraph_called_after_the_question_begins_anew_when_that_is_answered_anew(saver: Any) -> None:
@@ -252,8 +324,8 @@ def stateful(saver: Any, seen: list[Any]) -> Any:
 
 
 async def run(graph: Any, answer: str) -> None:
-    await graph.ainvoke({"log": []}, thread())
-    await graph.ainvoke(Command(resume=answer), thread())
+    await graph.ainvoke({"log": []}, thread(), durability="sync")
+    await graph.ainvoke(Command(resume=answer), thread(), durability="sync")
 
 
 async def before_inner(graph: Any) -> Any:
@@ -285,6 +357,40 @@ async def test_a_run_after_an_update_of_the_past_finds_a_stateful_subgraph_as_it
     await graph.ainvoke(None, config)
 
     assert seen == [["1"]]
+
+
+async def test_a_stateful_subgraph_with_a_long_history_is_found_without_reading_it(
+    saver: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    graph = stateful(saver, seen)
+    listed: list[str] = []
+    alist = saver.alist
+
+    async def counting(*args: Any, **options: Any) -> Any:
+        async for saved in alist(*args, **options):
+            listed.append(saved.checkpoint["id"])
+            yield saved
+
+    monkeypatch.setattr(saver, "alist", counting)
+    counts = []
+    for number in range(6):
+        listed.clear()
+        await run(graph, str(number))
+        counts.append(len(listed))
+
+    assert seen[-1] == list("01234")
+    assert counts[1:] == [counts[1]] * 5
+
+
+async def test_checkpoints_of_a_subgraph_come_after_that_of_its_caller_whatever_the_clock_says(
+    saver: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = chain(as_node(says("a")), saver=saver)
+    monkeypatch.setattr(checkpoints, "new_checkpoint_id", lambda after=None: new_checkpoint_id(after, now_ns=lambda: 0))
+    await graph.ainvoke({"log": []}, thread())
+    inner = [saved async for saved in saver.alist(thread()) if saved.config["configurable"]["checkpoint_ns"]]
+    assert [saved.checkpoint["id"] > saved.metadata["parents"][""] for saved in inner] == [True] * 3
 
 
 # Durability "exit" ------------------------------------------------------------------------------------------------

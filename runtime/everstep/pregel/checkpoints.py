@@ -66,10 +66,10 @@ def make_checkpoint(
         results: Writes of the tasks that led here, see `NewCheckpoint`.
     """
     changed = channels.take_changed()
-    head = lineage.head
+    earlier = [one for one in (parent_id, lineage.head, *lineage.parents.values()) if one is not None]
     checkpoint: Checkpoint = {
         "v": CHECKPOINT_FORMAT,
-        "id": new_checkpoint_id(head if head is not None and (parent_id is None or head > parent_id) else parent_id),
+        "id": new_checkpoint_id(max(earlier, default=None)),
         "ts": datetime.now(UTC).isoformat(timespec="microseconds"),
         "channel_values": channels.dump_whole()
         if lineage.whole

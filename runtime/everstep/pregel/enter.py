@@ -352,7 +352,7 @@ async def _claim(
     start.journal.checkpoint_id = start.checkpoint_id or ""
     if request.parent is not None:
         if new is not None:
-            await start.journal.branch(new, writes or ())
+            await start.journal.step(new, kept=writes or ())
         return
     seen = loaded.thread
     if fresh is not None and fresh.start is not None:

@@ -98,20 +98,19 @@ class Journal:
             return ()
         return [self._result_of(task) for task in tasks if not task.stored]
 
-    async def branch(self, checkpoint: NewCheckpoint, writes: Sequence[TaskWrites]) -> None:
-        """Store the first checkpoint of a subgraph's run, with what it keeps of the tasks that another one had."""
-        await self.step(checkpoint)
-        if not writes:
-            return
-        if self.queue.durability == "exit":
-            self._kept = writes
-        else:
-            await self.queue.step(self.prepare(writes))
-
-    async def step(self, checkpoint: NewCheckpoint, tasks: Sequence[Task] = (), status: Status | None = None) -> None:
+    async def step(
+        self,
+        checkpoint: NewCheckpoint,
+        tasks: Sequence[Task] = (),
+        status: Status | None = None,
+        *,
+        kept: Sequence[TaskWrites] = (),
+    ) -> None:
         """Store a superstep: its checkpoint with the results of its tasks, and the run's status if it ends here.
 
-        Status "interrupted" marks the checkpoint as one at which the thread has stopped at a breakpoint.
+        Args:
+            status: "interrupted" marks the checkpoint as one at which the thread has stopped at a breakpoint.
+            kept: What a branch keeps of the tasks of the checkpoint it starts from.
         """
         self.beside.clear()
         if self.queue.durability == "exit":
@@ -120,7 +119,7 @@ class Journal:
                 self._merged.add(self._held.checkpoint["id"])
                 taken = merge_checkpoints(self._held, taken)
             self._held = taken
-            self._kept = ()
+            self._kept = kept
             if self.queue.held.checkpoints:
                 # The subgraphs of tasks whose results are taken; those that did not go that far are gone on from.
                 self.queue.held.forget({task.ns for task in tasks})
@@ -129,7 +128,7 @@ class Journal:
         told = status if self.is_root else None
         checkpoint = self._with_bases(checkpoint, tasks)
         checkpoint_id = checkpoint.checkpoint["id"]
-        writes = (self._stop_mark(checkpoint_id),) if status == "interrupted" else ()
+        writes = (*kept, self._stop_mark(checkpoint_id)) if status == "interrupted" else kept
         commit = Commit(self.queue.thread_id, None, self.queue.token, told, None, (checkpoint,), writes)
         prepared = self._prepare(commit, tasks)
         self.checkpoint_id = checkpoint_id

@@ -46,7 +46,9 @@ async def load_nested(request: RunRequest, attempt: Attempt) -> tuple[Loaded, En
     if loaded.saved is None:
         return loaded, fresh
     search = _Search(request, attempt)
-    if (own := await search.newest_under(attempt.run.checkpoint_id)) is not None:
+    current = attempt.run.checkpoint_id
+    own = loaded.saved if search.is_under(current, loaded.saved) else await search.newest_under(current)
+    if own is not None:
         return await _loaded(request, loaded, own), Resume()
     if (branching := await search.where_parted()) is not None:
         saved, kept = branching
@@ -88,14 +90,18 @@ class _Search:
 
     def is_under(self, checkpoint_id: str | None, saved: CheckpointTuple) -> bool:
         """Was this one made under a checkpoint of the caller's graph, for this call?"""
+        if checkpoint_id is None:
+            return False
         metadata = saved.metadata
         return (
             metadata.get("parents", {}).get(self.parent_ns) == checkpoint_id and metadata.get("caller") == self.caller
         )
 
     async def under(self, checkpoint_id: str) -> AsyncIterator[CheckpointTuple]:
-        """Those that were made under a checkpoint, newest first."""
+        """Those that were made under a checkpoint, newest first: their ids come after its own."""
         async for saved in self.saver.alist(self.request.config.saved()):
+            if saved.checkpoint["id"] < checkpoint_id:
+                return
             if self.is_under(checkpoint_id, saved):
                 yield saved
 
