@@ -34,7 +34,6 @@ KINDS: dict[str, Any] = {
     "sum": Annotated[int, operator.add],
     "most": Annotated[int, larger],
 }
-THREAD: dict[str, Any] = {"configurable": {"thread_id": "t"}}
 # How many checkpoints of a history are told.
 MOST_CHECKPOINTS = 60
 # Seconds that a node waits before it fails, so that its siblings have finished, and the shorter if it succeeds or is
@@ -220,8 +219,9 @@ def route(library: Library, each: Json) -> Any:
 class Run:
     """One thread of a program's graph, and what its user does with it."""
 
-    def __init__(self, library: Library, program: Json) -> None:
+    def __init__(self, library: Library, program: Json, thread: str = "t") -> None:
         self.library, self.program, self.world = library, program, World()
+        self.thread: dict[str, Any] = {"configurable": {"thread_id": thread}}
         stops = {f"interrupt_{when}": program["stops"][when] or None for when in ("before", "after")}
         builder = build(library, program, self.world)
         self.graph = builder.compile(checkpointer=library.new_saver(), **stops, **library.options)
@@ -235,13 +235,13 @@ class Run:
         return {**told, "history": await self._history()}
 
     async def _invoke(self, deed: Json) -> Json:
-        return await self._run(deed, deed["input"], THREAD)
+        return await self._run(deed, deed["input"], self.thread)
 
     async def _continue(self, deed: Json) -> Json:
-        return await self._run(deed, None, THREAD)
+        return await self._run(deed, None, self.thread)
 
     async def _command(self, deed: Json) -> Json:
-        return await self._run(deed, self.library.types.Command(update=deed["update"], goto=deed["goto"]), THREAD)
+        return await self._run(deed, self.library.types.Command(update=deed["update"], goto=deed["goto"]), self.thread)
 
     async def _answer(self, deed: Json) -> Json:
         questions = sorted((await self._head()).interrupts, key=lambda question: str(question.value))
@@ -252,14 +252,14 @@ class Run:
             for number in deed["which"]
         }
         answer: Any = answers if len(questions) > 1 or not deed["plain"] else next(iter(answers.values()))
-        return await self._run(deed, self.library.types.Command(resume=answer), THREAD)
+        return await self._run(deed, self.library.types.Command(resume=answer), self.thread)
 
     async def _repair(self, deed: Json) -> Json:
         self.world.is_broken = False
         return {}
 
     async def _update(self, deed: Json) -> Json:
-        await self._update_at(THREAD, deed)
+        await self._update_at(self.thread, deed)
         return {}
 
     async def _replay(self, deed: Json) -> Json:
@@ -297,13 +297,13 @@ class Run:
 
     async def _head(self) -> Any:
         if self.program["is_async"]:
-            return await self.graph.aget_state(THREAD)
-        return await asyncio.to_thread(self.graph.get_state, THREAD)
+            return await self.graph.aget_state(self.thread)
+        return await asyncio.to_thread(self.graph.get_state, self.thread)
 
     async def _snapshots(self) -> list[Any]:
         if self.program["is_async"]:
-            return [snapshot async for snapshot in self.graph.aget_state_history(THREAD)]
-        return await asyncio.to_thread(lambda: list(self.graph.get_state_history(THREAD)))
+            return [snapshot async for snapshot in self.graph.aget_state_history(self.thread)]
+        return await asyncio.to_thread(lambda: list(self.graph.get_state_history(self.thread)))
 
     async def _update_at(self, config: Any, deed: Json) -> Any:
         if self.program["is_async"]:
@@ -354,10 +354,10 @@ def plain(value: Any) -> Json:
     return value if value is None or isinstance(value, int | float | str) else repr(value)
 
 
-async def interpret(library: Library, program: Json) -> Json:
+async def interpret(library: Library, program: Json, thread: str = "t") -> Json:
     """Do all deeds of a program; what each gave."""
     try:
-        run = Run(library, program)
+        run = Run(library, program, thread)
     except Exception as error:
         return {"build": f"{error_name(error)}: {error}"}
     return plain([await run.do(deed) for deed in program["deeds"]])

@@ -130,7 +130,7 @@ class _Maker:
         names = [node["name"] for node in graph["nodes"]]
         stops = {when: self.some(names, 2) if self.chance(0.12) else [] for when in ("before", "after")}
         deeds = [self.first(), *(self.deed(names) for _ in range(self.random.randint(1, 6)))]
-        limit = self.random.choice([6, 12, 25])
+        limit = self.random.choice([4, 6, 9])
         return {**graph, "is_async": self.is_async, "limit": limit, "stops": stops, "deeds": deeds}
 
     # The graph

@@ -11,7 +11,9 @@ import pytest
 from everstep import START, Command, StateGraph, interrupt
 from everstep.errors import ConfigError, InvalidUpdateError
 from everstep_savers.base import AtomicSaver
+from everstep_savers.memory import InMemorySaver
 from tests.engine.graphs import AT_ONCE
+from tests.engine.watched import StoreBroke, WatchedSaver, failing_from
 
 Saver = AtomicSaver[Any]
 CONFIG = {"configurable": {"thread_id": "t"}}
@@ -200,6 +202,27 @@ async def test_parent_commands_of_parallel_tasks_all_arrive_in_path_order(saver:
     graph = builder.compile(checkpointer=saver)
 
     assert await graph.ainvoke({"log": []}, CONFIG) == {"log": ["first", "second", "end"]}
+
+
+@pytest.mark.parametrize("durability", ["sync", "async"])
+async def test_a_command_on_its_way_to_the_parent_is_not_lost_when_the_store_breaks(
+    durability: str, saver: Saver
+) -> None:
+    async def leave(state: Log) -> Command[str]:
+        return Command(graph=Command.PARENT, update={"log": ["from inside"]})
+
+    def graph_on(store: Any) -> Any:
+        return chain(step("a"), chain(step("b"), leave, name="inner"), step("c"), checkpointer=store)
+
+    counted = WatchedSaver(InMemorySaver())
+    expected = await graph_on(counted).ainvoke({"log": []}, CONFIG, durability=durability)
+    assert expected == {"log": ["a", "from inside", "c"]}
+    for number in range(2, counted.commits + 1):
+        config = {"configurable": {"thread_id": f"t{number}"}}
+        broken = WatchedSaver(saver, before=failing_from(number))
+        with pytest.raises(StoreBroke):
+            await graph_on(broken).ainvoke({"log": []}, config, durability=durability)
+        assert await graph_on(saver).ainvoke(None, config) == expected, number
 
 
 async def test_a_parent_command_at_the_root_is_refused() -> None:
