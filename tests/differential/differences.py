@@ -106,7 +106,9 @@ def _tidy_events(events: Json) -> Json:
     """The events of each graph by themselves, the root's first; those of one step are sorted."""
     by_graph: dict[tuple[str, ...], list[Json]] = {}
     for namespace, mode, data in events:
-        by_graph.setdefault(tuple(namespace), []).append([mode, data])
+        # Numbers are those of a node's further calls, or attempts.
+        place = tuple(level for level in namespace if not level.isdigit())
+        by_graph.setdefault(place, []).append([mode, data])
     for namespace in sorted(by_graph):
         for event in _tidy_steps(by_graph[namespace]):
             yield [*namespace, *event]
@@ -150,9 +152,20 @@ def _can_be_read(place: Place) -> bool:
 
 
 def _is_answered_once(place: Place) -> bool:
-    """A second question got the answer of the first one, when the run went on without an answer."""
-    may_ask_again = any(node.get("asks", 0) > 1 for node in _nodes(place.program))
-    return may_ask_again and place.deed["do"] in ("answer", "continue")
+    """There an answer was handed to another question, when the run went on or the node asked again."""
+    return place.deed["do"] in ("answer", "continue") and _has_stray_answer(place.theirs)
+
+
+def _has_stray_answer(told: Json) -> bool:
+    """Is there an entry of a log with an answer to another question than its node asked?"""
+    if isinstance(told, dict):
+        return any(map(_has_stray_answer, told.values()))
+    if not isinstance(told, list):
+        return False
+    name, *seen, answers = (told[0], *told[1:3], told[3:]) if len(told) > 3 else (None, [])
+    if isinstance(name, str) and all(str(answer).startswith("answer to ") for answer in answers):
+        return bool(answers != [f"answer to {name} {number} {tuple(seen)}" for number in range(len(answers))])
+    return any(map(_has_stray_answer, told))
 
 
 def _is_handled_once(place: Place) -> bool:
@@ -179,7 +192,7 @@ def _is_called_off(place: Place) -> bool:
 
 def _waits_for_its_siblings(place: Place) -> bool:
     """Commands for the parent count at the barrier, and all of them; there one of them ends the subgraph at once."""
-    graphs = [node["subgraph"]["nodes"] for node in _nodes(place.program) if "subgraph" in node]
+    graphs = [list(_nodes(node["subgraph"])) for node in _nodes(place.program) if "subgraph" in node]
     if any(sum(node["returns"] == "parent" for node in nodes) > 1 for nodes in graphs):
         return True
     return any(
@@ -210,8 +223,10 @@ def _is_on_the_old_line(place: Place) -> bool:
 
 
 def _stands_for_a_deferred_node(place: Place) -> bool:
-    deferred = [node["name"] for node in place.program["nodes"] if node.get("defer")]
-    return _deed(place) and place.deed["as_node"] in deferred
+    """One that is deferred, or that waits for a join: what it waits for is used up."""
+    deferred = {node["name"] for node in place.program["nodes"] if node.get("defer")}
+    joined = {target for _, target in place.program["joins"]}
+    return _deed(place) and place.deed["as_node"] in deferred | joined
 
 
 def _deed(place: Place) -> bool:
@@ -294,8 +309,11 @@ def _is_a_branch_from_the_input(place: Place) -> bool:
 
 
 def _needs_a_name(place: Place) -> bool:
-    is_unclear = _deed(place) and place.deed["as_node"] is None and place.what == "error"
-    return is_unclear and _errors(place) in (("InvalidUpdateError", None), (None, "InvalidUpdateError"))
+    """It counts as the node that ran last; sent tasks count as well here."""
+    if not _deed(place) or place.deed["as_node"] is not None:
+        return False
+    is_unclear = _errors(place) in (("InvalidUpdateError", None), (None, "InvalidUpdateError"))
+    return is_unclear or any(node.get("sends") for node in place.program["nodes"])
 
 
 def _errors(place: Place) -> tuple[Json, Json]:
@@ -317,7 +335,8 @@ def _only(ours: Json, theirs: Json, what: str) -> bool:
     place = {"questions": 1, "results": 2}[what]
 
     def rest(snapshot: Json) -> Json:
-        return {**snapshot, "tasks": [[*task[:place], *task[place + 1 :]] for task in snapshot["tasks"]]}
+        tasks = [[*task[:place], *task[place + 1 :]] for task in snapshot["tasks"]]
+        return {**snapshot, "tasks": sorted(tasks, key=json.dumps)}
 
     return bool(rest(ours) == rest(theirs))
 
@@ -347,5 +366,7 @@ ON_PURPOSE = (
     Difference(
         "unclear", "which node an update without a name comes as, where several may have run last", _needs_a_name
     ),
-    Difference("deferred", "an update as a deferred node stands for its task", _stands_for_a_deferred_node),
+    Difference(
+        "deferred", "an update as a node that waits for others stands for its task", _stands_for_a_deferred_node
+    ),
 )

@@ -383,3 +383,18 @@ async def test_a_stateful_subgraph_on_a_branch_does_not_know_what_came_after_it_
     assert (await graph.ainvoke(None, fork, durability=durability))["log"][2:] == ["in x", "z"]
     result = await graph.ainvoke({"log": []}, CONFIG, durability=durability)
     assert result["log"][4:] == ["a", "in x in x", "z"]
+
+
+async def test_a_stateful_subgraph_two_levels_down_is_on_the_branch_of_the_root(saver: Saver) -> None:
+    innermost = chain(step("x"), name="innermost", checkpointer=True)
+
+    async def call(state: Log) -> dict[str, list[str]]:
+        return {"log": [" ".join((await innermost.ainvoke({"log": ["in"]}))["log"])]}
+
+    graph = chain(step("a"), chain(call, name="middle"), checkpointer=saver)
+    await graph.ainvoke({"log": []}, CONFIG)
+    assert (await graph.ainvoke({"log": []}, CONFIG))["log"][-1] == "in x in x"
+    states = [snapshot async for snapshot in graph.aget_state_history(CONFIG)]
+    before_a = [snapshot.config for snapshot in states if snapshot.next == ("a",)]
+    assert (await graph.ainvoke(None, before_a[1]))["log"][-1] == "in x"
+    assert (await graph.ainvoke(None, before_a[0]))["log"][-1] == "in x in x"

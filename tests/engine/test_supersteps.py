@@ -257,6 +257,20 @@ async def test_a_command_that_only_updates_is_kept(saver: Any) -> None:
     assert (await saver.aget_thread("t")).status == "done"
 
 
+async def test_a_command_that_leads_nowhere_is_kept_after_a_failure_too(saver: Any) -> None:
+    async def fail(state: Log) -> None:
+        raise ConnectionError("no answer")
+
+    builder = StateGraph(Log).add_node("late", fail, defer=True).add_edge(START, "late")
+    graph = builder.compile(saver)
+    with pytest.raises(ConnectionError):
+        await graph.ainvoke({"log": []}, thread())
+    await graph.aupdate_state(thread(), {"log": ["mended"]}, as_node="late")
+    assert await graph.ainvoke(Command(update={"log": ["x"]}), thread()) == {"log": ["mended", "x"]}
+    assert (await graph.aget_state(thread())).values == {"log": ["mended", "x"]}
+    assert (await saver.aget_thread("t")).status == "done"
+
+
 async def test_what_a_command_wrote_outlives_a_new_input(saver: Any) -> None:
     async def ask(state: Log) -> Update:
         return {"log": [interrupt("q")]}

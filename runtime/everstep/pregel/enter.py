@@ -283,7 +283,7 @@ async def _start_resumed(request: RunRequest, loaded: Loaded, saved: CheckpointT
         apply_writes(graph, start.channels, [RunWrites(INPUT, sent)])
         writes.append(TaskWrites(request.config.checkpoint_ns, start.checkpoint_id, run_writes_id(pending), sent))
     start.tasks = plan(graph, start.channels, start.at)
-    if not start.tasks and request.parent is None and resume.answer is MISSING:
+    if not start.tasks and not writes and request.parent is None and resume.answer is MISSING:
         await _settle(request, start, loaded)
     if any(task.name == START for task in start.tasks):
         start.at = replace(start.at, stop=start.at.stop + 1)  # the start is no superstep that counts

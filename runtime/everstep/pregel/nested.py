@@ -20,7 +20,7 @@ from everstep.pregel.renames import read_with_aliases
 from everstep.pregel.request import Nesting, RunRequest
 from everstep.pregel.state import restore
 from everstep.pregel.subgraphs import caller_of, subgraph_namespace
-from everstep.tasks.current import Attempt
+from everstep.tasks.current import Attempt, RunScope
 from everstep.tasks.task import Task
 from everstep_savers.checkpoint import CheckpointTuple, Loaded
 
@@ -181,13 +181,20 @@ class _Asking:
 
 
 async def _on_this_line(request: RunRequest, attempt: Attempt) -> Loaded | None:
-    """The newest checkpoint of a stateful subgraph that was made on the parent's own line."""
+    """The newest checkpoint of a stateful subgraph that was made on the line this run is on."""
     assert request.saver is not None
-    parent_ns = attempt.run.config.checkpoint_ns
-    line = _Line(request, attempt)
+    lines: dict[str, _Line] = {}
     async for saved in request.saver.alist(request.config.saved()):
-        made_at = saved.metadata.get("parents", {}).get(parent_ns)
-        if made_at is None or await line.holds(made_at):
+        parents: Mapping[str, str] = saved.metadata.get("parents", {})
+        run: RunScope | None = attempt.run
+        # A graph in between may have run for another task then: a graph above it knows both.
+        while run is not None and run.config.checkpoint_ns not in parents:
+            run = run.above
+        if run is None:
+            return await request.saver.aload(saved.config)
+        ns = run.config.checkpoint_ns
+        line = lines.setdefault(ns, _Line(request, run))
+        if await line.holds(parents[ns]):
             return await request.saver.aload(saved.config)
     return None
 
@@ -198,8 +205,7 @@ class _Line:
     The point where a branch parts from the old line is not among them: what its tasks did belongs to the old line.
     """
 
-    def __init__(self, request: RunRequest, attempt: Attempt) -> None:
-        run = attempt.run
+    def __init__(self, request: RunRequest, run: RunScope) -> None:
         self.first_made = run.first_made
         self.next = run.started_from
         self.known = set() if run.has_parted else {self.next}

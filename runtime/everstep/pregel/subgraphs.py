@@ -107,7 +107,7 @@ def subgraph_config(config: RunConfig, task: Task) -> dict[str, Any] | None:
 
 def scope_inside(scope: RunScope, request: RunRequest, caller: Attempt) -> None:
     """Fill in what the run of a subgraph shares with the run of the node that calls it."""
-    above = caller.run
+    scope.above = above = caller.run
     scope.durable = scope.durable or above.durable
     scope.slots, scope.run_id, scope.rejected = above.slots, above.run_id, above.rejected
     scope.attempts = attempts_above(caller, request.config.checkpoint_ns)

@@ -80,6 +80,7 @@ class RunScope:
             None while it is not known, which without a saver is until somebody asks.
         skipped: Steps that idempotency keys do not count.
         checkpoint_id: The checkpoint it started from.
+        above: The run that this one is nested in.
         started_from: The checkpoint this run was loaded from.
         has_parted: The run began as a branch from there: what the tasks of that checkpoint did is not on its line.
         first_made: The first checkpoint this run made; what is younger is on its branch.
@@ -90,6 +91,7 @@ class RunScope:
     """
 
     __slots__ = (
+        "above",
         "answers",
         "attempts",
         "branch",
@@ -141,6 +143,7 @@ class RunScope:
         self.answers: Mapping[str, Answer] = {}
         self.nesting: Any = None
         self.rejected: set[str] = set()
+        self.above: RunScope | None = None
         self.started_from: str | None = None
         self.first_made: str | None = None
         self.has_parted = False
