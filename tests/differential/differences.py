@@ -226,6 +226,8 @@ def _stands_for_a_deferred_node(place: Place) -> bool:
     """One that is deferred, or that waits for a join: what it waits for is used up."""
     deferred = {node["name"] for node in place.program["nodes"] if node.get("defer")}
     joined = {target for _, target in place.program["joins"]}
+    if place.deed["do"] == "command":
+        return bool(deferred & set(place.deed["goto"]))
     return _deed(place) and place.deed["as_node"] in deferred | joined
 
 
@@ -366,7 +368,5 @@ ON_PURPOSE = (
     Difference(
         "unclear", "which node an update without a name comes as, where several may have run last", _needs_a_name
     ),
-    Difference(
-        "deferred", "an update as a node that waits for others stands for its task", _stands_for_a_deferred_node
-    ),
+    Difference("deferred", "an update as, or a command to, a node that waits for others", _stands_for_a_deferred_node),
 )
