@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.differential.programs import Program
@@ -65,8 +65,19 @@ def first_difference(program: Program, ours: Json, theirs: Json) -> Place | None
 
 
 def explanation(place: Place) -> Difference | None:
-    """The difference on purpose that this place shows, None for a disagreement."""
-    return next((known for known in ON_PURPOSE if known.is_at(place)), None)
+    """The difference on purpose that this place shows, None for a disagreement.
+
+    The checkpoints of a history may differ for several reasons; each that differs must have one.
+    """
+    reasons = [next((known for known in ON_PURPOSE if known.is_at(one)), None) for one in _one_by_one(place)]
+    return None if None in reasons else reasons[0]
+
+
+def _one_by_one(place: Place) -> list[Place]:
+    """A place in a history as one for each checkpoint that differs."""
+    if place.what != "history" or len(place.ours) != len(place.theirs):
+        return [place]
+    return [replace(place, ours=[ours], theirs=[theirs]) for ours, theirs in _unequal(place)]
 
 
 # Order --------------------------------------------------------------------------------------------------------------
@@ -298,7 +309,17 @@ def _questions(snapshot: Json) -> Counter[str]:
     return Counter(question for task in snapshot["tasks"] for question in task[1])
 
 
+def _goes_on_where_it_failed(place: Place) -> bool:
+    """Another attempt of a node that runs a subgraph."""
+    return any("subgraph" in node and node.get("fails") for node in _nodes(place.program))
+
+
 def _is_a_branch_from_the_input(place: Place) -> bool:
+    """Where there is none, a stateful subgraph goes on with what it did after that input."""
+    if place.deed["do"] == "replay" and any(node.get("keeps") for node in _nodes(place.program)):
+        before = place.told[0][place.number - 1]["history"]
+        older = before[1:] or before
+        return bool(older[place.deed["back"] % len(older)]["next"] == ["__start__"])
     if place.what != "history" or place.deed["do"] != "replay":
         return False
     # Those of an input, and in exit durability all of them.
@@ -361,6 +382,7 @@ ON_PURPOSE = (
     ),
     Difference("fresh call", "a command that leads to a stateful subgraph begins a run of it", _is_a_fresh_call),
     Difference("called off", "a join is told that a source has failed and was handled", _is_called_off),
+    Difference("next attempt", "another attempt goes on in the subgraph where it failed", _goes_on_where_it_failed),
     Difference("failed before", "a task that has a result shows no error of an earlier run", _has_failed_before),
     Difference("held back", "a checkpoint that is stored late is as it was when it was taken", _is_held_back),
     Difference("answered", "a question that has its answer is not shown as open", _is_answered),
