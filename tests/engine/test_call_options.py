@@ -10,9 +10,10 @@ from pydantic import BaseModel, ValidationError
 
 from everstep.constants import START
 from everstep.context import Runtime
+from everstep.errors import ConfigError
 from everstep.graph.builder import StateGraph
 from everstep.graph.functional import entrypoint
-from tests.engine.graphs import Log, chain, says
+from tests.engine.graphs import Log, chain, says, thread
 
 
 @dataclass
@@ -74,6 +75,34 @@ async def test_a_dict_that_does_not_fit_is_refused_before_anything_runs(saver: A
         await model.ainvoke(1, config, context={})
     assert ran == []
     assert await saver.aget_thread("t") is None
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("on_pending", "rejct", "on_pending is 'supersede' or 'reject', got 'rejct'"),
+        ("on_error", "drian", "on_error is 'cancel' or 'drain', got 'drian'"),
+        ("control", 3, "control is a RunControl, got int 3"),
+        ("interrupt_before", 3, "interrupt_before is a list of names, got int 3"),
+        ("output_keys", 3, "output_keys is a list of names, got int 3"),
+        ("stream_mode", 3, "stream_mode is a mode or a list of modes, got int 3"),
+    ],
+)
+async def test_an_option_that_means_nothing_is_refused_and_nothing_runs(
+    option: str, value: Any, message: str, saver: Any
+) -> None:
+    graph = chain(says("a"), saver=saver)
+    with pytest.raises(ConfigError) as caught:
+        await graph.ainvoke({"log": []}, thread(), **{option: value})
+    assert str(caught.value) == message
+    assert await saver.aget_thread("t") is None
+
+
+@pytest.mark.parametrize("option", ["on_pending", "on_error", "unsatisfied_joins"])
+def test_an_option_of_compile_that_means_nothing_is_refused(option: str) -> None:
+    options: dict[str, Any] = {option: "x"}
+    with pytest.raises(ConfigError, match=f"{option} is '.*' or '.*', got 'x'"):
+        chain(says("a"), **options)
 
 
 async def test_debug_can_be_set_for_one_call(capsys: Any) -> None:

@@ -121,6 +121,56 @@ async def test_a_step_that_its_reducer_refuses_is_taken_again_in_every_durabilit
     assert runs == ["bad", "bad", "after"]
 
 
+@pytest.mark.parametrize("is_nested", [False, True], ids=["root", "nested"])
+@pytest.mark.parametrize("refused", [{"log": None}, {"value": 2}], ids=["reducer", "two-writers"])
+async def test_a_refused_result_that_is_stored_already_is_taken_back(
+    refused: Update, is_nested: bool, saver: Any
+) -> None:
+    runs: list[str] = []
+    stored = asyncio.Event()
+
+    async def note(number: int, commit: Any) -> None:
+        if "quick" in runs:
+            stored.set()
+
+    @task
+    async def once() -> None:
+        runs.append("once")
+
+    async def quick(state: Log) -> Update:
+        answer = interrupt("q")
+        await once()
+        runs.append("quick")
+        return refused if runs.count("quick") == 1 else {"log": [answer]}
+
+    async def slow(state: Log) -> Update:
+        value = interrupt("value")
+        await stored.wait()
+        return {"value": value}
+
+    async def fine(state: Log) -> Update:
+        runs.append("fine")
+        return {"items": ["fine"]}
+
+    watched = WatchedSaver(saver, after=note)
+    graph: Any = side_by_side(fine, quick, slow, saver=None if is_nested else watched)
+    if is_nested:
+        graph = chain(("inner", graph), saver=watched)
+    asked = await graph.ainvoke({"log": ["in"]}, thread())
+    answers = {question.id: "A" if question.value == "q" else 1 for question in asked["__interrupt__"]}
+    with pytest.raises((TypeError, InvalidUpdateError)):
+        await graph.ainvoke(Command(resume=answers), thread())
+    state = await graph.aget_state(thread())
+    assert (state.next != (), state.interrupts) == (True, ())
+
+    result = await graph.ainvoke(None, thread())
+
+    prefix = ["in", "in"] if is_nested else ["in"]
+    assert result == {"log": [*prefix, "A"], "value": 1, "items": ["fine"]}
+    assert runs.count("once") == runs.count("fine") == 1
+    assert runs.count("quick") == 2
+
+
 INTERRUPTED = """
 import os, signal, sys, threading
 from everstep.constants import START

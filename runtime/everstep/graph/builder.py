@@ -31,7 +31,7 @@ from everstep.graph.spec import (
 from everstep.graph.typed import ContextT, InputT, OutputT, StateT, Typed
 from everstep.graph.validate import GraphWarning, check_ends, check_graph, check_node_name, suspicions
 from everstep.policies import CachePolicy, RetryPolicy, TimeoutPolicy, retry_policies
-from everstep.pregel.blueprint import CompileOptions, OnPending, check_on_error
+from everstep.pregel.blueprint import CompileOptions, OnPending, checked_choice
 from everstep.tasks.callable import action_of, name_of
 from everstep.types import All, OnError
 
@@ -285,7 +285,9 @@ class StateGraph(Typed[StateT, ContextT, InputT, OutputT]):
         """
         spec = replace(self.spec(unknown_keys), unsatisfied_joins=unsatisfied_joins, aliases=dict(aliases or {}))
         options = CompileOptions(checkpointer, store, cache, _stops(interrupt_before), _stops(interrupt_after), debug)
-        options = replace(options, on_pending=on_pending, on_error=check_on_error(on_error), name=name)
+        options = replace(options, on_pending=checked_choice("on_pending", on_pending, OnPending), name=name)
+        options = replace(options, on_error=checked_choice("on_error", on_error, OnError))
+        checked_choice("unsatisfied_joins", unsatisfied_joins, UnsatisfiedJoins)
         stops = {"interrupt_before": options.interrupt_before, "interrupt_after": options.interrupt_after}
         check_graph(spec, {option: names for option, names in stops.items() if names != "*"})
         for suspicion in suspicions(spec):

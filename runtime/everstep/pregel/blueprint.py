@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from everstep.channels.base import BaseChannel
 from everstep.channels.managed import ManagedValue
@@ -17,6 +17,8 @@ from everstep.constants import RESERVED, START, TASKS
 from everstep.errors import ConfigError, GraphBuildError, did_you_mean
 from everstep.tasks.node import Node, Write
 from everstep.types import OnError, Send
+
+T = TypeVar("T")
 
 Names = str | tuple[str, ...]
 # What new input does to a question that is open.
@@ -138,12 +140,13 @@ class CompileOptions:
     name: str | None = None
 
 
-def check_on_error(value: OnError | None) -> OnError | None:
-    """Refuse what is not a way to treat the nodes beside one that fails.
+def checked_choice(option: str, value: T, choices: Any) -> T:
+    """The value of an option, None if it is not given.
 
     Raises:
-        ConfigError: It is neither "cancel" nor "drain".
+        ConfigError: It is none of the choices, a Literal.
     """
-    if value not in (None, *get_args(OnError)):
-        raise ConfigError(f"on_error is 'cancel' or 'drain', got {value!r}")
+    names = get_args(choices)
+    if value is not None and value not in names:
+        raise ConfigError(f"{option} is {' or '.join(map(repr, names))}, got {value!r}")
     return value

@@ -13,7 +13,7 @@ from typing import Any
 from everstep.config import RunConfig, merge_configs, parse_config
 from everstep.errors import ConfigError, did_you_mean
 from everstep.pregel.blocking import iterate_blocking, run_blocking
-from everstep.pregel.blueprint import Blueprint, CompileOptions, check_on_error
+from everstep.pregel.blueprint import Blueprint, CompileOptions
 from everstep.pregel.described import Described
 from everstep.pregel.direct import declared_graph
 from everstep.pregel.edit import update_state
@@ -359,7 +359,7 @@ class Pregel(RunsMany, Described):
             interrupt_after=after,
             on_pending=options.on_pending or compiled.on_pending,
             outlet=outlet,
-            on_error=check_on_error(options.on_error) or compiled.on_error,
+            on_error=options.on_error or compiled.on_error,
             deadline=checked_deadline(options.deadline),
             step_timeout=self.step_timeout,
             control=options.control,

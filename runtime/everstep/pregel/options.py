@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, is_dataclass
 from datetime import timedelta
 from typing import Any, get_args
@@ -10,7 +10,7 @@ from typing import Any, get_args
 from everstep.context import ServerInfo
 from everstep.control import RunControl
 from everstep.errors import ConfigError, did_you_mean
-from everstep.pregel.blueprint import OnPending
+from everstep.pregel.blueprint import OnPending, checked_choice
 from everstep.pregel.request import NodeNames
 from everstep.types import Durability, OnError
 
@@ -47,11 +47,20 @@ def call_options(options: dict[str, Any]) -> CallOptions:
 
     Raises:
         TypeError: There is no such option.
+        ConfigError: One has a value that means nothing.
     """
     for key in options:
         if key not in CallOptions.__slots__:
             raise TypeError(f"unknown option {key!r} of a call.{did_you_mean(key, CallOptions.__slots__)}")
-    return CallOptions(**options)
+    call = CallOptions(**options)
+    checked_choice("on_error", call.on_error, OnError)
+    checked_choice("on_pending", call.on_pending, OnPending)
+    if call.control is not None and not isinstance(call.control, RunControl):
+        raise ConfigError(f"control is a RunControl, got {type(call.control).__name__} {call.control!r:.100}")
+    for key in ("interrupt_before", "interrupt_after", "output_keys"):
+        if (names := getattr(call, key)) is not None and not isinstance(names, Iterable):
+            raise ConfigError(f"{key} is a list of names, got {type(names).__name__} {names!r:.100}")
+    return call
 
 
 def context_of(schema: Any, given: Any) -> Any:

@@ -5,7 +5,7 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -64,6 +64,8 @@ def view_of(mode: Modes | None, print_mode: Modes, version: StreamVersion, *, su
 
 
 def _names(given: Modes, what: str) -> tuple[str, ...]:
+    if not isinstance(given, Iterable):
+        raise ConfigError(f"{what} is a mode or a list of modes, got {type(given).__name__} {given!r:.100}")
     modes = (given,) if isinstance(given, str) else tuple(given)
     for mode in modes:
         if mode not in MODES:
