@@ -139,3 +139,20 @@ async def test_an_update_of_a_subgraph_that_is_not_there_names_the_way_to_it(sav
         "Subgraph inner|b not found: checkpoint_ns 'inner:1|b:2' leads to it and graph 'graph' does not know that its "
         "nodes run it; add it as a node, or name it in a node's code"
     )
+
+
+async def test_a_failed_task_shows_what_its_node_raised_whatever_the_class(saver: Any) -> None:
+    class OutOfPaperError(Exception):
+        pass
+
+    async def own(state: Log) -> None:
+        raise OutOfPaperError("tray 2")
+
+    async def known(state: Log) -> None:
+        raise ConnectionError("no answer")
+
+    graph = side_by_side(known, own, saver=saver, on_error="drain")
+    with pytest.raises(ExceptionGroup):
+        await graph.ainvoke({"log": []}, thread())
+    tasks = (await graph.aget_state(thread())).tasks
+    assert [task.error for task in tasks] == ["ConnectionError('no answer')", "OutOfPaperError('tray 2')"]

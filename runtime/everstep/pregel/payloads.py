@@ -23,6 +23,7 @@ from everstep.types import (
     TaskPayload,
     TaskResultPayload,
 )
+from everstep_savers.codec import StoredError
 
 
 def started(task: Task, config: RunConfig) -> TaskPayload:
@@ -90,7 +91,7 @@ def _following(task: Task, point: Point, config: RunConfig, names: Names) -> Che
     state = subgraph_config(config, task)
     stored = {channel: value for task_id, channel, value in point.pending if task_id == task.id}
     if ERROR in stored and not task.finished:
-        return CheckpointTask(id=task.id, name=task.name, error=repr(stored[ERROR]), state=state)
+        return CheckpointTask(id=task.id, name=task.name, error=shown_error(stored[ERROR]), state=state)
     # All that were asked here, also those that are answered by now.
     questions = tuple(_fields(question) for question in stored.get(INTERRUPT, ()))
     if task.finished:
@@ -102,3 +103,10 @@ def _following(task: Task, point: Point, config: RunConfig, names: Names) -> Che
 def debug(kind: Literal["checkpoint", "task", "task_result"], step: int, payload: Any) -> DebugPayload:
     """What modes "tasks" and "checkpoints" tell, for mode "debug"."""
     return DebugPayload(step=step, timestamp=datetime.now(UTC).isoformat(), type=kind, payload=payload)
+
+
+def shown_error(stored: Any) -> str:
+    """What is shown of a stored failure: the exception's repr, as far as it is known."""
+    if isinstance(stored, StoredError):
+        return f"{stored.type_name.rpartition('.')[2]}({stored.text!r})"
+    return repr(stored)

@@ -14,6 +14,7 @@ from everstep.pregel.blueprint import Blueprint
 from everstep.pregel.checkpoints import continues_of, origin_of, with_map
 from everstep.pregel.entry import apply_run_writes, restore_tasks
 from everstep.pregel.io import output_of, result_of
+from everstep.pregel.payloads import shown_error
 from everstep.pregel.plan import At, plan
 from everstep.pregel.renames import missing_nodes, read_with_aliases
 from everstep.pregel.subgraphs import subgraph_config, subgraph_namespace
@@ -88,7 +89,7 @@ def _shown(
     asked: Mapping[str, Sequence[Interrupt]],
     states: Mapping[str, Any],
 ) -> PregelTask:
-    failed = [repr(value) for task_id, key, value in pending if task_id == task.id and key == ERROR]
+    failed = [shown_error(value) for task_id, key, value in pending if task_id == task.id and key == ERROR]
     result: Any = None
     if task.finished and task.handler is None:
         names = graph.stream_channels
