@@ -164,7 +164,9 @@ def _can_be_read(place: Place) -> bool:
 
 def _is_answered_once(place: Place) -> bool:
     """There an answer was handed to another question, when the run went on or the node asked again."""
-    return place.deed["do"] in ("answer", "continue") and _has_stray_answer(place.theirs)
+    # A node that returns nothing does not show what it was handed.
+    is_silent = any(node.get("asks") and node["returns"] == "nothing" for node in _nodes(place.program))
+    return place.deed["do"] in ("answer", "continue") and (is_silent or _has_stray_answer(place.theirs))
 
 
 def _has_stray_answer(told: Json) -> bool:
@@ -268,8 +270,10 @@ def _shows_where_a_command_went(place: Place) -> bool:
 
 
 def _limit_is_reached(place: Place) -> bool:
+    """In a subgraph, it fails the node at once: its siblings may not have begun."""
     ours, theirs = _errors(place)
-    return "GraphRecursionError" in (ours, theirs) and (ours != theirs or place.deed["do"] != "invoke")
+    has_subgraph = any("subgraph" in node for node in place.program["nodes"])
+    return "GraphRecursionError" in (ours, theirs) and (ours != theirs or place.deed["do"] != "invoke" or has_subgraph)
 
 
 def _is_asked_no_more(place: Place) -> bool:
