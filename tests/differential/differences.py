@@ -319,11 +319,13 @@ def _goes_on_where_it_failed(place: Place) -> bool:
 
 
 def _is_a_branch_from_the_input(place: Place) -> bool:
-    """Where there is none, a stateful subgraph goes on with what it did after that input."""
+    """Where there is none, a stateful subgraph does not find what it did on that line."""
     if place.deed["do"] == "replay" and any(node.get("keeps") for node in _nodes(place.program)):
         before = place.told[0][place.number - 1]["history"]
         older = before[1:] or before
-        return bool(older[place.deed["back"] % len(older)]["next"] == ["__start__"])
+        is_input = older[place.deed["back"] % len(older)]["next"] == ["__start__"]
+        if is_input or (place.deed["durability"] == "exit" and place.what != "history"):
+            return True
     if place.what != "history" or place.deed["do"] != "replay":
         return False
     # Those of an input, and in exit durability all of them.
