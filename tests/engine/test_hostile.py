@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from everstep.errors import ConfigError, UnknownInterruptError
+from everstep.errors import ConfigError, InvalidUpdateError, UnknownInterruptError
+from everstep.func import task
 from everstep.types import Command, interrupt
 from everstep_savers.sql.saver import SQLSaver
-from tests.engine.graphs import Log, Update, chain, says, thread
+from tests.engine.graphs import Log, Update, chain, says, side_by_side, thread
+from tests.engine.watched import WatchedSaver
 
 
 class NoTextError(Exception):
