@@ -10,32 +10,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import sys
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any
 
+from everstep.ops.report import Command, Report, add_command, add_database, place_of
 from everstep.ops.targets import load_target
+from everstep.ops.threads_command import add_threads
 from everstep_savers.errors import PersistenceError, SchemaOutOfDate
 from everstep_savers.sql import migrate
 from everstep_savers.sql.database import check_revision, parse_url, shown
-from everstep_savers.sql.place import Place
 from everstep_savers.sql.schema import SCHEMA_REVISION
-
-URL_VARIABLE = "EVERSTEP_DATABASE_URL"
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What a command has to say."""
-
-    text: str
-    data: dict[str, Any] = field(default_factory=dict)
-    exit_code: int = 0
-
-
-Command = Callable[[argparse.Namespace], Coroutine[Any, Any, Report] | Report]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 async def db_upgrade(options: argparse.Namespace) -> Report:
     """Bring the schema to a revision."""
-    place = _place(options)
+    place = place_of(options)
     before = await migrate.current(options.url, place=place)
     await migrate.upgrade(options.url, options.revision, place=place)
     return _moved(options.url, before, await migrate.current(options.url, place=place))
@@ -64,7 +49,7 @@ async def db_upgrade(options: argparse.Namespace) -> Report:
 
 async def db_downgrade(options: argparse.Namespace) -> Report:
     """Take the schema back to an older revision."""
-    place = _place(options)
+    place = place_of(options)
     before = await migrate.current(options.url, place=place)
     await migrate.downgrade(options.url, options.revision, place=place)
     return _moved(options.url, before, await migrate.current(options.url, place=place))
@@ -72,7 +57,7 @@ async def db_downgrade(options: argparse.Namespace) -> Report:
 
 async def db_current(options: argparse.Namespace) -> Report:
     """Say which revision the schema has."""
-    revision = await migrate.current(options.url, place=_place(options))
+    revision = await migrate.current(options.url, place=place_of(options))
     place = shown(parse_url(options.url))
     data = {"url": place, "revision": revision, "newest": SCHEMA_REVISION}
     return Report(f"{place}: {_named(revision)}, newest is {SCHEMA_REVISION}", data)
@@ -80,7 +65,7 @@ async def db_current(options: argparse.Namespace) -> Report:
 
 async def db_check(options: argparse.Namespace) -> Report:
     """Compare the database with what this version needs."""
-    url, place = parse_url(options.url), _place(options)
+    url, place = parse_url(options.url), place_of(options)
     revision = await migrate.current(url, place=place)
     data: dict[str, Any] = {"url": shown(url), "revision": revision, "newest": SCHEMA_REVISION}
     try:
@@ -110,12 +95,8 @@ def draw_graph(options: argparse.Namespace) -> Report:
 async def db_sql(options: argparse.Namespace) -> Report:
     """Print the statements of an upgrade, for somebody else to run."""
     # Alembic's environment runs an event loop of its own, in other cases than this.
-    text = await asyncio.to_thread(migrate.statements, options.url, options.revision, place=_place(options))
+    text = await asyncio.to_thread(migrate.statements, options.url, options.revision, place=place_of(options))
     return Report(text, {"url": shown(parse_url(options.url)), "sql": text})
-
-
-def _place(options: argparse.Namespace) -> Place:
-    return Place(options.schema, options.table_prefix)
 
 
 def _moved(url: str, before: str | None, after: str | None) -> Report:
@@ -140,6 +121,7 @@ def _parser() -> argparse.ArgumentParser:
     _add(commands, "current", db_current)
     _add(commands, "check", db_check)
     _add(commands, "sql", db_sql, revision="head")
+    add_threads(groups)
     _add_graph(groups)
     return parser
 
@@ -156,17 +138,8 @@ def _add_graph(groups: Any) -> None:
 
 
 def _add(commands: Any, name: str, command: Command, *, revision: str | None = None) -> None:
-    parser = commands.add_parser(name, help=command.__doc__, description=command.__doc__)
-    default = os.environ.get(URL_VARIABLE)
-    parser.add_argument(
-        "--url",
-        default=default,
-        required=default is None,
-        help=f"such as sqlite:///threads.db or postgresql://host/name; {URL_VARIABLE} if left out",
-    )
-    parser.add_argument("--schema", help="the Postgres schema of the tables")
-    parser.add_argument("--table-prefix", default="", help="what the names of the tables begin with")
-    parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
+    parser = add_command(commands, name, command)
+    add_database(parser)
     if revision is not None:
         parser.add_argument(
             "--revision",
@@ -174,7 +147,6 @@ def _add(commands: Any, name: str, command: Command, *, revision: str | None = N
             required=not revision,
             help='a revision such as 0001, or "base" for none',
         )
-    parser.set_defaults(command=command)
 
 
 if __name__ == "__main__":
