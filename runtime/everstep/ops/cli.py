@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from everstep.ops.import_command import add_import
 from everstep.ops.report import Command, Report, add_command, add_database, place_of
 from everstep.ops.targets import load_target
 from everstep.ops.threads_command import add_threads
@@ -122,6 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     _add(commands, "check", db_check)
     _add(commands, "sql", db_sql, revision="head")
     add_threads(groups)
+    add_import(groups)
     _add_graph(groups)
     return parser
 

@@ -45,6 +45,12 @@ class StoredLists:
             chains = loaded.chains.items()
             self._known = {key: _Known(values[key].copy(), chain) for key, chain in chains if key in values}
 
+    def copy(self) -> StoredLists:
+        """The same, for another branch."""
+        copied = StoredLists(self._codec, Loaded(None), verify=self._verify)
+        copied._known = dict(self._known)
+        return copied
+
     def with_bases(self, new: NewCheckpoint, tasks: Sequence[Task] = ()) -> NewCheckpoint:
         """The checkpoint about to be stored, with what its lists continue.
 

@@ -282,7 +282,7 @@ class Attempt:
             question = Interrupt(value, question_id, json_schema_of(response_schema))
             self.questions.append(question)
             raise GraphInterrupt((question,))
-        if not _same(answer.question, value):
+        if answer.question is not MISSING and not _same(answer.question, value):
             raise InterruptMismatchError(
                 f"node {self.node!r} now asks {value!r} where it had asked {answer.question!r}, which was answered "
                 f"with {answer.value!r} (question {question_id}); make what a node asks depend on its "

@@ -30,7 +30,7 @@ class CallRecord:
     Attributes:
         caller: Id of the task whose code made the call.
         number: Its place among the caller's calls, from 0; those made beside the flow are counted apart.
-        name: The `@task`'s.
+        name: The `@task`'s; empty if nobody knows it, in journals of another runtime.
         shown: Name and arguments as a message shows them.
         arguments: Digest of the arguments; None if they cannot be stored: then only names are compared.
         answers: How many answers the run had been given by then; on a branch that answers anew, later calls do not
@@ -60,7 +60,7 @@ class CallRecord:
 
     def is_same(self, name: str, arguments: str | None) -> bool:
         """Is it a call of this task with these arguments?"""
-        return self.name == name and (self.arguments == arguments or None in (self.arguments, arguments))
+        return self.name in (name, "") and (self.arguments == arguments or None in (self.arguments, arguments))
 
 
 @dataclass(frozen=True, slots=True)

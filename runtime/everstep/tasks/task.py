@@ -27,7 +27,8 @@ class Answer:
 
     Attributes:
         id: The question's.
-        question: What was asked, to find out when the code asks something else at this place.
+        question: What was asked, to find out when the code asks something else at this place; `MISSING` if nobody
+            knows any more.
     """
 
     id: str
