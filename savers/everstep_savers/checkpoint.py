@@ -83,6 +83,7 @@ class ThreadRecord:
         starting_point: Where the head's branch starts, as the engine wrote it with the last claim: the id of the
             last input, fork or update. It is there before that checkpoint is (durability "exit"), and the same
             after a crash, when steps are taken again under other ids.
+        removals: How often checkpoints were removed from the thread.
     """
 
     thread_id: str
@@ -98,6 +99,7 @@ class ThreadRecord:
     created_at: datetime | None = None
     updated_at: datetime | None = None
     starting_point: str | None = None
+    removals: int = 0
 
 
 class Part(NamedTuple):
@@ -137,6 +139,12 @@ class Loaded:
     thread: ThreadRecord | None = None
     newest_version: int = 0
     chains: Mapping[str, Chain] = field(default_factory=dict)
+
+    @property
+    def is_past(self) -> bool:
+        """Whether the checkpoint is another one than the thread's head."""
+        head = self.thread.head if self.thread is not None else None
+        return self.saved is not None and self.saved.checkpoint["id"] != head
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +203,10 @@ class Claim:
 
     It is granted only if the thread's row is still as the run saw it (`seen`, None for a thread without
     a row): token and head are compared in the same transaction that sets them.
+
+    Attributes:
+        is_from_past: The run goes on from another checkpoint than the head. It is not granted if any checkpoint was
+            removed meanwhile: that one may have been among them, with values that what follows it names.
     """
 
     seen: ThreadRecord | None
@@ -204,6 +216,7 @@ class Claim:
     input: Any = None
     has_input: bool = False
     starting_point: str | None = None
+    is_from_past: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,6 +190,7 @@ def decode_thread(codec: Codec, row: ThreadRow) -> ThreadRecord:
         created_at=moment(row.created_at),
         updated_at=moment(row.updated_at),
         starting_point=row.starting_point,
+        removals=row.removals,
     )
 
 

@@ -150,6 +150,7 @@ def _encode_claim(codec: Codec, thread_id: str, claim: Claim) -> EncodedClaim:
         input_tag=tag,
         input_data=data,
         starting_point=claim.starting_point,
+        seen_removals=seen.removals if seen is not None and claim.is_from_past else None,
     )
 
 

@@ -50,6 +50,11 @@ def refusal(commit: EncodedCommit, state: ThreadState | None) -> PersistenceErro
         )
     seen = _described(commit.claim.seen_token, commit.claim.seen_head)
     found = "no row" if state is None or state.is_deleted else _described(state.token, state.head)
+    if seen == found:
+        return ThreadConflict(
+            f"checkpoints of {thread} were removed since it was read, and the one to go on from may be among them; "
+            "nothing was written. Read the thread again before another attempt."
+        )
     return ThreadConflict(
         f"{thread} was moved by another run since it was read: seen {seen}, found {found}; "
         "nothing was written. Read the thread again before another attempt."

@@ -17,7 +17,7 @@ from everstep_savers.delta import ValueKey, needed_values
 from everstep_savers.fencing import ThreadState, value_conflict
 from everstep_savers.parts import StoredValue
 from everstep_savers.retention import Policy, outline, removable
-from everstep_savers.rows import CheckpointRow, EncodedCommit, ThreadRow, WriteRow
+from everstep_savers.rows import CheckpointRow, EncodedClaim, EncodedCommit, ThreadRow, WriteRow
 
 _QUESTION = WRITES_IDX_MAP[INTERRUPT]
 
@@ -41,6 +41,7 @@ class MemoryThread:
     attempt: int = 1
     input: Encoded | None = None
     starting_point: str | None = None
+    removals: int = 0
     namespaces: dict[str, MemoryNamespace] = field(default_factory=dict)
 
     def row(self) -> ThreadRow:
@@ -58,10 +59,16 @@ class MemoryThread:
             created_at=self.created_at,
             updated_at=self.updated_at,
             starting_point=self.starting_point,
+            removals=self.removals,
         )
 
     def state(self) -> ThreadState:
         return ThreadState(self.token, self.head, self.generation, self.is_deleted)
+
+    def is_as_seen(self, claim: EncodedClaim) -> bool:
+        return (self.token, self.head) == (claim.seen_token, claim.seen_head) and (
+            claim.seen_removals is None or claim.seen_removals == self.removals
+        )
 
 
 @dataclass(slots=True)
@@ -84,7 +91,7 @@ def is_admitted(commit: EncodedCommit, thread: MemoryThread | None) -> bool:
         return not commit.is_fenced or (thread is not None and not thread.is_deleted and thread.token == commit.token)
     if thread is None or thread.is_deleted:
         return claim.seen_token is None
-    return thread.token == claim.seen_token and thread.head == claim.seen_head
+    return thread.is_as_seen(claim)
 
 
 def check_values(thread: MemoryThread, commit: EncodedCommit) -> None:
@@ -184,6 +191,7 @@ def remove_runs(thread: MemoryThread, runs: set[str]) -> bool:
 
 def remove(thread: MemoryThread, doomed: Iterable[CheckpointRow]) -> None:
     """Remove checkpoints, and what only they used; the head moves back if it is among them."""
+    thread.removals += 1
     for row in doomed:
         namespace = thread.namespaces[row.checkpoint_ns]
         del namespace.checkpoints[row.checkpoint_id]

@@ -73,6 +73,7 @@ class ThreadRow(NamedTuple):
     created_at: int
     updated_at: int
     starting_point: str | None = None
+    removals: int = 0
 
 
 # Task id, and by channel what the task wrote: None is what the checkpoint stores of the channel. A task that wrote
@@ -85,6 +86,7 @@ class EncodedClaim:
     """A claim ready to be stored.
 
     `nonce` is new for every prepared claim: whoever repeats a claim of unknown fate recognises its own.
+    `seen_removals` is None if the claim goes on from the head, which no removal takes away unseen.
     """
 
     seen_token: int | None
@@ -96,6 +98,7 @@ class EncodedClaim:
     input_tag: str | None
     input_data: bytes | None
     starting_point: str | None = None
+    seen_removals: int | None = None
 
 
 class EncodedCommit(NamedTuple):

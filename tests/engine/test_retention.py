@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from everstep import START, Command, StateGraph, interrupt
 from everstep_savers.base import MaintainedSaver
+from everstep_savers.errors import CheckpointNotFound, ThreadConflict
 from tests.engine.graphs import Log, Update, chain, history, says, side_by_side, thread
 
 Saver = MaintainedSaver[Any]
@@ -42,6 +45,31 @@ async def test_a_pruned_thread_continues_and_its_branch_stays_readable(saver: Sa
     finished = await graph.ainvoke(None, thread())
     assert finished["log"][:5] == [*before["log"]]
     assert len(finished["log"]) == 12
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+async def test_a_replay_of_a_checkpoint_that_is_pruned_meanwhile_is_refused(
+    saver: Saver, monkeypatch: pytest.MonkeyPatch, durability: Any
+) -> None:
+    graph = counting(6, saver)
+    await graph.ainvoke({"log": []}, thread())
+    past = next(state for state in await history(graph, thread()) if state.values.get("log") == ["0", "1"])
+    load = saver.aload
+
+    async def load_and_prune(config: Any) -> Any:
+        loaded = await load(config)
+        await saver.aprune(["t"])
+        return loaded
+
+    monkeypatch.setattr(saver, "aload", load_and_prune)
+    with pytest.raises(ThreadConflict, match="were removed since it was read"):
+        await graph.ainvoke(None, past.config, durability=durability)
+    monkeypatch.undo()
+
+    assert (await graph.aget_state(thread())).values["log"] == [str(number) for number in range(6)]
+    assert await graph.ainvoke({"log": ["on"]}, thread(), durability=durability)
+    with pytest.raises(CheckpointNotFound):
+        await graph.ainvoke(None, past.config)
 
 
 async def test_a_question_is_answered_after_pruning_and_finished_siblings_do_not_run_again(saver: Saver) -> None:

@@ -33,6 +33,13 @@ def test_a_claim_of_a_thread_that_moved() -> None:
         ),
     )
     assert "seen token 1 at head 'head-1', found no row;" in refused(claim, None)[1]
+    assert refused(claim, ThreadState(1, "head-1", 0, is_deleted=False)) == (
+        "ThreadConflict",
+        (
+            "checkpoints of thread 't-1' were removed since it was read, and the one to go on from may be among them; "
+            "nothing was written. Read the thread again before another attempt."
+        ),
+    )
     assert "found no row;" in refused(claim, ThreadState(2, None, 2, is_deleted=True))[1]
     unseen = Claim(None, "run-2", "orders")
     assert "seen no row, found token 0 at head None;" in refused(unseen, ThreadState(0, None, 0, is_deleted=False))[1]

@@ -103,7 +103,7 @@ class _Editor:
         self, graph: Blueprint, saver: AtomicSaver[Any], config: RunConfig, loaded: Loaded, channels: Channels
     ) -> None:
         self.graph, self.saver, self.config, self.thread = graph, saver, config, loaded.thread
-        self.channels, self.saved = channels, loaded.saved
+        self.channels, self.saved, self.is_past = channels, loaded.saved, loaded.is_past
         self.scope = RunScope(config, channels, graph.name)
         saved = loaded.saved
         self.parent_id = saved.checkpoint["id"] if saved else None
@@ -252,7 +252,8 @@ class _Editor:
         """Claim the thread and store all checkpoints in one transaction."""
         seen = self.thread
         run_id = self.config.run_id or new_checkpoint_id()
-        claim = Claim(seen, run_id, self.graph.name, starting_point=self._starting_point())
+        starting_point = self._starting_point()
+        claim = Claim(seen, run_id, self.graph.name, starting_point=starting_point, is_from_past=self.is_past)
         commit = Commit(
             self.config.thread_id or "",
             claim=claim,

@@ -371,6 +371,7 @@ async def _claim(
         input=None if fresh is None else fresh.input,
         has_input=fresh is not None and request.durability == "exit",
         starting_point=point.text,
+        is_from_past=loaded.is_past,
     )
     await start.journal.begin(claim, new, writes or ())
 

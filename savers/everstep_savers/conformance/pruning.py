@@ -11,7 +11,7 @@ import pytest
 from everstep_savers.base import MaintainedSaver
 from everstep_savers.checkpoint import INTERRUPT, Commit, NewCheckpoint, Status, TaskWrites
 from everstep_savers.conformance.records import checkpoint, claim, config, named, new, put_chain, record, step
-from everstep_savers.errors import LeaseLost, ThreadDeleted
+from everstep_savers.errors import LeaseLost, ThreadConflict, ThreadDeleted
 from everstep_savers.retention import Pruned
 
 Saver = MaintainedSaver[Any]
@@ -233,6 +233,35 @@ async def test_a_thread_whose_input_has_no_checkpoint_yet_is_left_alone(saver: S
     assert await saver.aprune(["t-1"]) == Pruned()
 
     assert await ids(saver) == made[::-1]
+
+
+async def test_a_run_from_a_past_checkpoint_is_refused_if_checkpoints_were_removed_since_it_was_read(
+    saver: Saver,
+) -> None:
+    made = await run(saver, 4)
+    loaded = await saver.aload(config(checkpoint_id=made[0]))
+    assert loaded.is_past
+    await saver.aprune(["t-1"], keep_last=2)
+    branch = new({"n": "other"}, 9, parent=made[0])
+
+    with pytest.raises(ThreadConflict):
+        await store(saver, claim("t-1", branch, seen=loaded.thread, is_from_past=True))
+
+    assert await ids(saver) == made[:1:-1]
+    await store(saver, claim("t-1", new({"n": 5}, 9, parent=made[-1]), seen=loaded.thread))
+
+
+async def test_a_run_from_a_past_checkpoint_is_let_through_if_none_was_removed(saver: Saver) -> None:
+    made = await run(saver, 4)
+    await saver.aprune(["t-1"], keep_last=2)
+    loaded = await saver.aload(config(checkpoint_id=made[-2]))
+    await saver.aprune(["t-1"], keep_last=2)
+    await saver.aprune(["t-1"], keep_last=1, dry_run=True)
+    branch = new({"n": "other"}, 9, parent=made[-2])
+
+    await store(saver, claim("t-1", branch, seen=loaded.thread, is_from_past=True))
+
+    assert await ids(saver) == [branch.checkpoint["id"], *made[:1:-1]]
 
 
 async def test_a_prune_needs_to_know_what(saver: Saver) -> None:

@@ -124,7 +124,7 @@ def delete_run_steps(*, is_postgres: bool) -> list[Step]:
     left = {name: case((is_theirs, null()), else_=kept[name]) for name in (*_INPUT, "starting_point")}
     this = update(threads).where(kept.thread_id == _THREAD, kept.deleted_at.is_(None))
     return [
-        this.values(token=token, updated_at=_NOW, **left).returning(kept.thread_id),
+        this.values(token=token, removals=kept.removals + _ONE, updated_at=_NOW, **left).returning(kept.thread_id),
         delete(checkpoint_writes).where(
             writes.thread_id == _THREAD, tuple_(writes.checkpoint_ns, writes.checkpoint_id).in_(doomed)
         ),

@@ -77,13 +77,13 @@ class Page:
 def read_page(rows: Sequence[Sequence[Any]]) -> Page:
     """Sort a query's rows by kind, checkpoints newest first."""
     page = Page()
-    for kind, t0, t1, t2, t3, t4, t5, t6, t7, n0, n1, n2, n3, n4, data in rows:
+    for kind, t0, t1, t2, t3, t4, t5, t6, t7, n0, n1, n2, n3, n4, n5, data in rows:
         if kind == VALUE:
             page.values[t0, t1, t2, t3] = StoredValue(t3, t4, data, t5)
         elif kind == WRITE:
             page.writes[t0, t1, t2].append(WriteRow(t0, t1, t2, t3, n0, t4, t5, data, t6))
         elif kind == THREAD:
-            page.threads.append(ThreadRow(t0, t1, t2, n0, t3, t4, n1, t5, t6, data, n2, n3, t7))
+            page.threads.append(ThreadRow(t0, t1, t2, n0, t3, t4, n1, t5, t6, data, n2, n3, t7, n5))
             page.newest_version = n4
         else:
             row = CheckpointRow(t0, t1, t2, t3, n0, t4, t5, n1, t6, data, t7)

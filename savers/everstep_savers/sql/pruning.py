@@ -160,7 +160,8 @@ def outlines_query() -> Select[Any]:
 def remove_steps(*, is_postgres: bool, is_last: bool) -> list[Step]:
     """Remove some checkpoints of a thread with their writes; with the last batch the values that nothing uses now."""
     is_as_seen = (threads.c.thread_id == _THREAD) & (threads.c.token == _TOKEN) & threads.c.deleted_at.is_(None)
-    guard = update(threads).where(is_as_seen).values(token=threads.c.token).returning(threads.c.thread_id)
+    counted = threads.c.removals + literal_column("1", BigInteger)
+    guard = update(threads).where(is_as_seen).values(removals=counted).returning(threads.c.thread_id)
     rows = [_delete_places(table, is_postgres=is_postgres) for table in (checkpoint_writes, checkpoints)]
     return [guard, *rows, *([delete_unused_values(is_postgres=is_postgres)] if is_last else [])]
 

@@ -40,7 +40,7 @@ from everstep_savers.sql.schema import channel_values, checkpoint_writes, checkp
 CHECKPOINT, VALUE, WRITE, THREAD, CHILD = range(5)
 
 # After the kind: so many texts, integers and byte strings.
-TEXTS, INTEGERS = 8, 5
+TEXTS, INTEGERS = 8, 6
 
 _CHECKPOINT_TEXTS = (
     "thread_id",
@@ -55,7 +55,7 @@ _CHECKPOINT_TEXTS = (
 _PLACE = ("thread_id", "checkpoint_ns", "checkpoint_id")
 _VALUE_TEXTS = (*VALUE_KEY, "tag", "base")
 _THREAD_TEXTS = ("thread_id", "head", "status", "run_id", "graph", "error", "input_tag", "starting_point")
-_THREAD_INTEGERS = ("token", "attempt", "created_at", "updated_at", "newest_version")
+_THREAD_INTEGERS = ("token", "attempt", "created_at", "updated_at", "newest_version", "removals")
 
 
 class PageShape(NamedTuple):

@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 
 # The revision this package reads and writes: the newest in `migrations/versions`.
-SCHEMA_REVISION = "0005"
+SCHEMA_REVISION = "0006"
 VERSION_TABLE = "everstep_alembic_version"
 
 metadata = MetaData()
@@ -58,6 +58,8 @@ threads = Table(
     Column("updated_at", BigInteger, nullable=False),
     # Where the head's branch starts, see `ThreadRecord`; after the other columns, as a migration adds it.
     Column("starting_point", Text),
+    # How often checkpoints were removed: a branch starts from one only if none was since it was read.
+    Column("removals", BigInteger, nullable=False, server_default="0"),
     PrimaryKeyConstraint("thread_id", name="threads_pkey"),
     sqlite_with_rowid=False,
 )

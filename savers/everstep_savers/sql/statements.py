@@ -58,7 +58,17 @@ ROW_TABLES: tuple[Table, ...] = (checkpoints, channel_values, checkpoint_writes)
 
 # What a commit brings to the thread's row, in the order of `change_of`; a claim brings more.
 _CHANGE = ("thread_id", "token", "head", "status", "error", "newest_version", "updated_at")
-_CLAIM = ("seen_head", "run_id", "graph", "attempt", "owner", "input_tag", "input_data", "starting_point")
+_CLAIM = (
+    "seen_head",
+    "run_id",
+    "graph",
+    "attempt",
+    "owner",
+    "input_tag",
+    "input_data",
+    "starting_point",
+    "seen_removals",
+)
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "step": _CHANGE,
     "take": _CHANGE + _CLAIM,
@@ -148,6 +158,7 @@ def change_of(commit: EncodedCommit) -> tuple[Any, ...]:
         claim.input_tag,
         claim.input_data,
         claim.starting_point,
+        claim.seen_removals,
     )
 
 
@@ -202,7 +213,9 @@ def _changed(kind: str, new: _Incoming, insert: Callable[[Table], Any], locked: 
     if kind == "step":
         return _update(new, _step_changes(new.values), [], locked)
     if kind == "take":
+        removals = threads.c.removals
         is_as_seen = threads.c.head.is_not_distinct_from(new.values["seen_head"])
+        is_as_seen &= removals == func.coalesce(new.values["seen_removals"], removals)
         changes = _step_changes(new.values) | _claim_changes(new.values, threads.c.token + _ONE)
         return _update(new, changes, [is_as_seen], locked)
     return _made(new, insert) if kind == "make" else _plainly_put(new, insert)
@@ -345,7 +358,7 @@ def _bare(kind: TypeEngine[Any]) -> TypeEngine[Any]:
 
 
 def _thread_type(name: str) -> TypeEngine[Any]:
-    return threads.c["head" if name == "seen_head" else name].type
+    return threads.c[name.removeprefix("seen_")].type
 
 
 def _greater(left: Any, right: Any) -> ColumnElement[Any]:
