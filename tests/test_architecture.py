@@ -70,6 +70,7 @@ LATE_IMPORTS = {
     "asyncpg",
     "attr",
     "attrs",
+    "cryptography",
     "everstep_savers.sql",
     "jsonschema",
     "langchain_core",
@@ -78,6 +79,7 @@ LATE_IMPORTS = {
     "rich",
     "typing_extensions",
     "sqlalchemy",
+    "zstandard",
 }
 NOT_LOADED_BY_IMPORT = (
     "sqlalchemy",
@@ -87,6 +89,8 @@ NOT_LOADED_BY_IMPORT = (
     "pydantic",
     "numpy",
     "langchain_core",
+    "cryptography",
+    "zstandard",
 )
 FORBIDDEN_NAMES = {"common", "helper", "helpers", "misc", "util", "utils"}
 

@@ -41,6 +41,9 @@ from everstep_savers.memory import InMemorySaver, MemorySaver
 from everstep_savers.retention import Pruned
 
 if TYPE_CHECKING:
+    from everstep_savers.compression import Compression
+    from everstep_savers.encryption import Encryption
+    from everstep_savers.sealing import SealedCodec
     from everstep_savers.sql.cache import SQLCache
     from everstep_savers.sql.saver import SQLSaver
     from everstep_savers.sql.store import SQLStore
@@ -61,7 +64,9 @@ __all__ = [
     "Codec",
     "CodecError",
     "Commit",
+    "Compression",
     "DatabaseUnavailable",
+    "Encryption",
     "InMemoryCache",
     "InMemorySaver",
     "InMemoryStore",
@@ -79,6 +84,7 @@ __all__ = [
     "SQLSaver",
     "SQLStore",
     "SchemaOutOfDate",
+    "SealedCodec",
     "SearchItem",
     "TaskWrites",
     "ThreadConflict",
@@ -93,11 +99,14 @@ __all__ = [
 # Where names are that a graph without a store or a database does not need.
 _ELSEWHERE = {
     "BaseStore": "store.base",
+    "Compression": "compression",
+    "Encryption": "encryption",
     "InMemoryStore": "store.memory",
     "Item": "store.base",
     "SQLCache": "sql.cache",
     "SQLSaver": "sql.saver",
     "SQLStore": "sql.store",
+    "SealedCodec": "sealing",
     "SearchItem": "store.base",
 }
 

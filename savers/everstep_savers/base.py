@@ -52,7 +52,9 @@ class BaseCheckpointSaver(ScriptMethods, ABC):
     atomic: ClassVar[bool] = False
 
     def __init__(self, *, codec: Codec | None = None) -> None:
-        self.codec = codec or default_codec
+        # What is sealed is so where it is stored, and nowhere else.
+        self.sealing = codec or default_codec
+        self.codec = self.sealing.plain
 
     @abstractmethod
     async def aget_tuple(self, config: Config) -> CheckpointTuple | None:

@@ -15,7 +15,7 @@ import orjson
 import ormsgpack
 
 from everstep_savers.checkpoint import Version
-from everstep_savers.codec import Encoded
+from everstep_savers.codec import SEALED_BODY, Encoded, unread
 from everstep_savers.errors import CodecError
 from everstep_savers.rows import CheckpointRow, TaskResult, WriteRow
 
@@ -59,8 +59,11 @@ def unpack_body(row: CheckpointRow) -> Body:
     """Unpack the body of a row.
 
     Raises:
-        CodecError: The bytes are not a body; names thread and checkpoint.
+        CodecError: The bytes are not a body, or are sealed; names thread and checkpoint.
     """
+    if row.body.startswith(SEALED_BODY):
+        tag = row.body[len(SEALED_BODY) :].partition(b"\0")[0].decode("utf-8", "replace")
+        raise CodecError(unread(tag), place=place_of(row))
     try:
         return _unpacked(row.body, list(orjson.loads(row.versions)))
     except (ormsgpack.MsgpackDecodeError, TypeError, ValueError, IndexError, AttributeError) as error:

@@ -15,6 +15,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from everstep_savers.codec import Codec, Encoded, default_codec
 from everstep_savers.errors import CodecError
+from everstep_savers.sealing import item_place
 
 ValueT = TypeVar("ValueT")
 Namespace = tuple[str, ...]
@@ -134,15 +135,15 @@ def encode_entries(codec: Codec, pairs: Mapping[FullKey, tuple[Any, float | None
     """
     return {
         (tuple(namespace), key): Entry(
-            _encoded(codec, namespace, value), None if ttl is None else now + microseconds(ttl)
+            _encoded(codec, namespace, key, value), None if ttl is None else now + microseconds(ttl)
         )
         for (namespace, key), (value, ttl) in pairs.items()
     }
 
 
-def _encoded(codec: Codec, namespace: Namespace, value: Any) -> Encoded:
+def _encoded(codec: Codec, namespace: Namespace, key: str, value: Any) -> Encoded:
     try:
-        return codec.encode(value)
+        return codec.close(codec.plain.encode(value), item_place(namespace, key))
     except CodecError as error:
         raise error.within(_place(namespace)) from error.__cause__
 
@@ -154,7 +155,7 @@ def decode_entry(codec: Codec, full: FullKey, encoded: Encoded) -> Any:
         CodecError: The bytes are damaged, or hold a type that is not registered.
     """
     try:
-        return codec.decode(*encoded)
+        return codec.plain.decode(*codec.open(encoded, item_place(*full)))
     except CodecError as error:
         raise error.within(_place(full[0])) from error.__cause__
 

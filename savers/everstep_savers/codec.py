@@ -8,12 +8,13 @@ twice in it comes back as two, and what `functools.cached_property` computed is 
 ormsgpack checks the lengths that stored bytes claim from 1.13.1 on; earlier ones take the memory, or abort
 the process.
 
-Tags: ``n`` None, ``m`` msgpack without marks, ``x`` msgpack with marks (see `values.tree`), ``p`` pickle.
+Tags: ``n`` None, ``m`` msgpack without marks, ``x`` msgpack with marks (see `values.tree`), ``p`` pickle; ``z`` and
+``e:`` with the name of a key are those of `compression` and `encryption`, which a plain codec does not read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -57,6 +58,11 @@ _OPTIONS = (
     | ormsgpack.OPT_PASSTHROUGH_TUPLE
     | ormsgpack.OPT_PASSTHROUGH_UUID
 )
+# The tags of sealed values, and what sealed bodies of checkpoints begin with: no msgpack does.
+COMPRESSED, ENCRYPTED = "z", "e:"
+SEALED_BODY = b"\xc1"
+# The tag of a value that was to be opened in vain; the reason follows.
+UNOPENED = "!"
 # What a stored None is.
 _NONE: Encoded = ("n", b"")
 _shared = Registry()
@@ -69,12 +75,39 @@ class Codec:
         allow_pickle: Store by pickle what would be refused, and read what was so stored. Reading a pickle
             runs code which the data chooses: only for databases that nobody else can write.
         registry: Of registered types; by default a new one that also knows what `default_codec` knows.
+
+    Attributes:
+        seals: What is done to the bytes besides, see `everstep_savers.sealing`; nothing here.
     """
+
+    seals: Sequence[Any] = ()
 
     def __init__(self, *, allow_pickle: bool = False, registry: Registry | None = None) -> None:
         # Loaded by choice alone; the module that nobody may reach otherwise.
         self._pickle = import_module("pickle") if allow_pickle else None
         self._registry = Registry(base=_shared) if registry is None else registry
+
+    @property
+    def plain(self) -> Codec:
+        """The codec without seals, for the same types."""
+        return self
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether a seal hides what is stored."""
+        return False
+
+    def close(self, encoded: Encoded, place: str = "") -> Encoded:
+        """Seal what `plain` has encoded, for the place where it is stored."""
+        return encoded
+
+    def open(self, encoded: Encoded, place: str = "") -> Encoded:
+        """Undo `close`.
+
+        Raises:
+            CodecError: The bytes are damaged, belong to another place, or have not the seals that they must have.
+        """
+        return encoded
 
     def encode(self, value: Any) -> Encoded:
         """Return tag and bytes of a value.
@@ -144,7 +177,7 @@ class Codec:
             raise CodecError(
                 "the value was stored by pickle, which this codec does not read: use Codec(allow_pickle=True)"
             )
-        raise CodecError(f"the stored bytes have the unknown tag {tag!r}; a newer version may have written them")
+        raise CodecError(unread(tag))
 
     def dumps_typed(self, value: Any) -> Encoded:
         """`encode`, by the name of the neighbouring ecosystem: a codec serves its savers as ``serde``."""
@@ -267,6 +300,18 @@ def _needs_no_walk(value: Any) -> bool:
     if kind is dict:
         return STR.issuperset(map(type, value)) and LEAVES.issuperset(map(type, value.values()))
     return kind in LEAVES
+
+
+def unread(tag: str) -> str:
+    """Why bytes of this tag are not read."""
+    if tag.startswith(UNOPENED):
+        return tag.removeprefix(UNOPENED)
+    if tag.startswith(ENCRYPTED):
+        name = tag.removeprefix(ENCRYPTED)
+        return f"the value is encrypted under the key {name!r}: read it with codec=SealedCodec(Encryption(keys))"
+    if tag == COMPRESSED:
+        return "the value is compressed: read it with codec=SealedCodec(Compression())"
+    return f"the stored bytes have the unknown tag {tag!r}; a newer version may have written them"
 
 
 def _damage(tag: str, data: bytes, error: Exception) -> str:

@@ -16,11 +16,12 @@ from everstep_savers.addresses import address_of
 from everstep_savers.base import Config
 from everstep_savers.body import unpack_body
 from everstep_savers.checkpoint import Chain, CheckpointTuple, PendingWrite
-from everstep_savers.codec import Codec, Encoded
+from everstep_savers.codec import SEALED_BODY, Codec, Encoded
 from everstep_savers.decoding import decode_results, decode_tuple, decode_writes, version_keys
 from everstep_savers.metadata import canonical_json, encode_metadata
 from everstep_savers.parts import Find, StoredValue, gathered, joined
 from everstep_savers.rows import CheckpointRow, ThreadRow, WriteRow
+from everstep_savers.sealing import opened_checkpoint, opened_thread, opened_value, opened_write
 from everstep_savers.sql.queries import CHILD, THREAD, VALUE, WRITE, PageShape
 
 _JSON_TYPES: Mapping[type, str] = {
@@ -60,10 +61,22 @@ class Page:
             writes += results.get(place, ())
             yield decode_tuple(codec, row, self.finder(row), writes, chains)
 
+    def opened(self, codec: Codec) -> Page:
+        """The same rows, with what is sealed opened."""
+        return Page(
+            [opened_checkpoint(codec, row) for row in self.checkpoints],
+            [opened_checkpoint(codec, row) for row in self.children],
+            [opened_thread(codec, row) for row in self.threads],
+            self.newest_version,
+            {key: opened_value(codec, key[1], key[2], row) for key, row in self.values.items()},
+            {place: [opened_write(codec, row) for row in rows] for place, rows in self.writes.items()},
+        )
+
     def raw_value(self, channel: str) -> Encoded | None:
         """A channel's value in the first checkpoint, as it is stored."""
         row = self.checkpoints[0]
-        if (kept := unpack_body(row).transient.get(channel)) is not None:
+        inside = {} if row.body.startswith(SEALED_BODY) else unpack_body(row).transient
+        if (kept := inside.get(channel)) is not None:
             return kept[0], kept[1]
         rows = gathered(self.finder(row), channel, version_keys(row.versions).get(channel) or "")
         return joined(rows) if rows else None

@@ -29,14 +29,15 @@ from everstep_savers.checkpoint import (
     ThreadRecord,
     Version,
 )
-from everstep_savers.codec import Codec, Encoded
+from everstep_savers.codec import UNOPENED, Codec, Encoded
 from everstep_savers.decoding import decode_thread
 from everstep_savers.encoding import encode_commit, encode_put, encode_put_writes, task_writes
-from everstep_savers.errors import ThreadConflict
+from everstep_savers.errors import CodecError, ThreadConflict
 from everstep_savers.fencing import checkpoint_missing, copy_refused
 from everstep_savers.history import HistoryWalk, values_of, visit_row
 from everstep_savers.retention import Pruned, Strategy, policy_of
 from everstep_savers.rows import CheckpointRow, EncodedCommit
+from everstep_savers.sealing import closed_commit
 from everstep_savers.sql import maintenance, queries
 from everstep_savers.sql.database import Database, parse_url
 from everstep_savers.sql.opening import OpensDatabase, Where
@@ -106,7 +107,7 @@ class SQLSaver(OpensDatabase, MaintainedSaver[EncodedCommit]):
         return cls.from_url(url, **{"auto_migrate": True, **options})
 
     def prepare(self, commit: Commit) -> EncodedCommit:
-        return encode_commit(self.codec, commit)
+        return closed_commit(self.sealing, encode_commit(self.codec, commit))
 
     async def acommit(self, prepared: EncodedCommit) -> int:
         database = await self._opened()
@@ -188,10 +189,10 @@ class SQLSaver(OpensDatabase, MaintainedSaver[EncodedCommit]):
     ) -> dict[str, Any]:
         parent = address_of(config)
         try:
-            await self.acommit(encode_put(self.codec, parent, checkpoint, metadata, new_versions))
+            await self._put(encode_put(self.codec, parent, checkpoint, metadata, new_versions))
         except ThreadConflict:
             # Another value is stored under one of these versions already, and may be shared.
-            await self.acommit(encode_put(self.codec, parent, checkpoint, metadata, new_versions, is_apart=True))
+            await self._put(encode_put(self.codec, parent, checkpoint, metadata, new_versions, is_apart=True))
         return parent._replace(checkpoint_id=checkpoint["id"]).config()
 
     async def aput_writes(
@@ -199,7 +200,7 @@ class SQLSaver(OpensDatabase, MaintainedSaver[EncodedCommit]):
     ) -> None:
         address = address_of(config)
         task = task_writes(address, writes, task_id, task_path)
-        await self.acommit(encode_put_writes(self.codec, address, task))
+        await self._put(encode_put_writes(self.codec, address, task))
 
     async def aget_thread(self, thread_id: str) -> ThreadRecord | None:
         page = await self._fetch(
@@ -261,12 +262,23 @@ class SQLSaver(OpensDatabase, MaintainedSaver[EncodedCommit]):
     async def araw_value(
         self, thread_id: str, channel: str, checkpoint_id: str | None = None, checkpoint_ns: str = ""
     ) -> Encoded | None:
-        page = await self._load(Address(thread_id, checkpoint_ns, checkpoint_id))
-        return page.raw_value(channel) if page.checkpoints else None
+        stored = await self._load(Address(thread_id, checkpoint_ns, checkpoint_id), is_opened=False)
+        if not stored.checkpoints:
+            return None
+        try:
+            found = stored.opened(self.sealing).raw_value(channel)
+        except CodecError:
+            return stored.raw_value(channel)
+        is_unopened = found is not None and found[0].startswith(UNOPENED)
+        return stored.raw_value(channel) if is_unopened else found
 
-    async def _load(self, address: Address, *, has_thread: bool = False) -> Page:
+    async def _put(self, commit: EncodedCommit) -> None:
+        await self.acommit(closed_commit(self.sealing, commit))
+
+    async def _load(self, address: Address, *, has_thread: bool = False, is_opened: bool = True) -> Page:
         which = "named" if address.checkpoint_id else "newest" if address.checkpoint_ns else "head"
-        return await self._fetch(_load_query(which, has_thread, await self._dialect()), address._asdict())
+        query = _load_query(which, has_thread, await self._dialect())
+        return await self._fetch(query, address._asdict(), is_opened=is_opened)
 
     async def _line(self, row: CheckpointRow, channels: Iterable[str]) -> Page:
         """A checkpoint and its nearest ancestors, with what is stored of some channels."""
@@ -275,9 +287,10 @@ class SQLSaver(OpensDatabase, MaintainedSaver[EncodedCommit]):
         values = {"thread_id": row.thread_id, "checkpoint_ns": row.checkpoint_ns, "checkpoint_id": row.checkpoint_id}
         return await self._fetch(_line_query(is_postgres), values | {"limit": LINE, "channels": texts})
 
-    async def _fetch(self, query: Statement, values: Mapping[str, Any]) -> Page:
+    async def _fetch(self, query: Statement, values: Mapping[str, Any], *, is_opened: bool = True) -> Page:
         database = await self._opened()
-        return read_page(await database.fetch(query, values))
+        page = read_page(await database.fetch(query, values))
+        return page.opened(self.sealing) if is_opened and self.sealing.seals else page
 
     async def _write(self, steps: Sequence[Statement], values: Mapping[str, Any], *, may_repeat: bool = False) -> bool:
         database = await self._opened()

@@ -195,7 +195,9 @@ class SQLStore(OpensDatabase, AsyncBatchedBaseStore):
         tag, data = encode_value(self.codec, op)
         now, ttl = self._now(), ttl_of(op)
         expires_at = None if ttl is None else now + ttl
-        return ItemRow(*_place(op), tag, data, fields_of(op.value or {}), now, now, ttl, expires_at)
+        # What is secret must not stand beside it, for filters to see.
+        fields = "{}" if self.codec.is_secret else fields_of(op.value or {})
+        return ItemRow(*_place(op), tag, data, fields, now, now, ttl, expires_at)
 
     def _vector_rows(self, puts: Sequence[PutOp], vectors: Vectors) -> list[VectorRow]:
         return [
@@ -308,7 +310,8 @@ class SQLStore(OpensDatabase, AsyncBatchedBaseStore):
     async def _selection(self, op: SearchOp) -> tuple[Search, dict[str, Any]]:
         """What a search selects, and its bound values."""
         database = await self._opened()
-        conditions, values = conditions_of(op.filter, is_postgres=database.is_postgres)
+        asked = None if self.codec.is_secret else op.filter
+        conditions, values = conditions_of(asked, is_postgres=database.is_postgres)
         values["now"] = self._now()
         if op.namespace_prefix:
             values |= statements.prefix_values(".".join(op.namespace_prefix))

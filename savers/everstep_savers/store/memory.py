@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 
 from everstep_savers.codec import Codec, Encoded, default_codec
 from everstep_savers.errors import CodecError
+from everstep_savers.sealing import item_place
 from everstep_savers.store.base import (
     BaseStore,
     GetOp,
@@ -194,7 +195,7 @@ def encode_value(codec: Codec, op: PutOp) -> Encoded:
         CodecError: It cannot be kept as it is; names namespace, key, path and type.
     """
     try:
-        return codec.encode(op.value)
+        return codec.close(codec.plain.encode(op.value), item_place(op.namespace, op.key))
     except CodecError as error:
         raise error.within(f"store item {op.key!r}", f"namespace {op.namespace!r}") from error.__cause__
 
@@ -206,7 +207,7 @@ def decode_value(codec: Codec, encoded: Encoded, namespace: Namespace, key: str)
         CodecError: The bytes are damaged, or hold a type that is not registered.
     """
     try:
-        value: Value = codec.decode(*encoded)
+        value: Value = codec.plain.decode(*codec.open(encoded, item_place(namespace, key)))
     except CodecError as error:
         raise error.within(f"store item {key!r}", f"namespace {namespace!r}") from error.__cause__
     return value

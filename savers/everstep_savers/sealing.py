@@ -1,0 +1,217 @@
+"""Seals: what is done to encoded bytes before they are stored, and undone when they are read.
+
+A codec made of seals compresses or encrypts what another codec would have stored. It shares the registry of types with
+that codec (`Codec.plain`), which savers go on using between the two, where bytes are compared and put together. Which
+seals a value bears its tag tells, so that values of before a seal was introduced stay readable. What a saver needs to
+find rows by stays as it is: names and ids, versions, times, metadata.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from base64 import b64decode, b64encode
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from everstep_savers.codec import SEALED_BODY, UNOPENED, Codec, Encoded
+from everstep_savers.errors import CodecError
+from everstep_savers.parts import StoredValue
+from everstep_savers.rows import CheckpointRow, EncodedClaim, EncodedCommit, ThreadRow, ValueRow, WriteRow
+from everstep_savers.values.registry import Registry
+
+RowT = TypeVar("RowT", StoredValue, ValueRow, WriteRow)
+
+# Before the text of a run's error that is sealed.
+_SEALED_TEXT = "sealed "
+
+
+class Seal(ABC):
+    """One thing done to encoded bytes."""
+
+    # Must every value that is read bear this seal?
+    is_required = False
+    # Is it for secrecy? Then nothing of a value may stand beside it.
+    is_secret = False
+
+    @abstractmethod
+    def close(self, encoded: Encoded, place: str) -> Encoded:
+        """Seal tag and bytes; the new tag tells that they are.
+
+        Args:
+            encoded: What is stored otherwise.
+            place: Where it is stored; a seal may hold only there.
+        """
+
+    @abstractmethod
+    def is_on(self, tag: str) -> bool:
+        """Whether the tag tells of this seal."""
+
+    @abstractmethod
+    def open(self, encoded: Encoded, place: str) -> Encoded:
+        """Undo `close`.
+
+        Raises:
+            CodecError: The bytes are damaged, or belong to another place.
+        """
+
+
+class SealedCodec(Codec):
+    """A codec whose bytes are sealed: ``SealedCodec(Compression(), Encryption({"2026": key}))``.
+
+    Args:
+        seals: In the order in which they are put on. What is encrypted cannot be compressed any more.
+        allow_pickle: See `Codec`.
+        registry: See `Codec`.
+    """
+
+    def __init__(self, *seals: Seal, allow_pickle: bool = False, registry: Registry | None = None) -> None:
+        super().__init__(allow_pickle=allow_pickle, registry=registry)
+        self.seals = seals
+        self._plain = Codec(allow_pickle=allow_pickle, registry=self._registry)
+        self._required = [seal for seal in seals if seal.is_required]
+
+    @property
+    def plain(self) -> Codec:
+        return self._plain
+
+    @property
+    def is_secret(self) -> bool:
+        return any(seal.is_secret for seal in self.seals)
+
+    def close(self, encoded: Encoded, place: str = "") -> Encoded:
+        for seal in self.seals:
+            encoded = seal.close(encoded, place)
+        return encoded
+
+    def open(self, encoded: Encoded, place: str = "") -> Encoded:
+        missing = list(self._required)
+        # Each seal makes the bytes another value's, so that none is on twice.
+        for seal in reversed(self.seals):
+            if seal.is_on(encoded[0]):
+                encoded = seal.open(encoded, place)
+                if seal in missing:
+                    missing.remove(seal)
+        if missing:
+            name = type(missing[0]).__name__
+            raise CodecError(
+                f"the value is stored without the seal {name}, which this codec demands; whoever put it there had not "
+                f"the key, or the value is older than the seal: {name}(..., is_required=False) reads both"
+            )
+        return encoded
+
+    def encode(self, value: Any) -> Encoded:
+        return self.close(self._plain.encode(value))
+
+    def decode(self, tag: str, data: bytes) -> Any:
+        return self._plain.decode(*self.open((tag, data)))
+
+
+def closed_commit(codec: Codec, commit: EncodedCommit) -> EncodedCommit:
+    """A commit with everything of a user's sealed."""
+    if not codec.seals:
+        return commit
+    return commit._replace(
+        claim=None if commit.claim is None else _closed_claim(codec, commit.claim),
+        error=None if commit.error is None else _closed_text(codec, commit.error),
+        checkpoints=[row._replace(body=_closed_body(codec, row)) for row in commit.checkpoints],
+        values=[_closed(codec, row, _value_place(row.checkpoint_ns, row.channel, row)) for row in commit.values],
+        writes=[_closed(codec, row, _write_place(row)) for row in commit.writes],
+    )
+
+
+def opened_checkpoint(codec: Codec, row: CheckpointRow) -> CheckpointRow:
+    """A checkpoint's row with its body opened; one that cannot be opened says why when it is unpacked."""
+    tag, data = "b", row.body
+    if row.body.startswith(SEALED_BODY):
+        text, _, data = row.body[len(SEALED_BODY) :].partition(b"\0")
+        tag = text.decode("ascii", "replace")
+    try:
+        return row._replace(body=codec.open((tag, data), _body_place(row))[1])
+    except CodecError as error:
+        return row._replace(body=SEALED_BODY + UNOPENED.encode() + error.reason.encode())
+
+
+def opened_value(codec: Codec, checkpoint_ns: str, channel: str, row: StoredValue) -> StoredValue:
+    """A value opened; one that cannot be opened says why when it is decoded."""
+    return _opened(codec, row, _value_place(checkpoint_ns, channel, row))
+
+
+def opened_write(codec: Codec, row: WriteRow) -> WriteRow:
+    """The same of a write."""
+    return _opened(codec, row, _write_place(row))
+
+
+def opened_thread(codec: Codec, row: ThreadRow) -> ThreadRow:
+    """A thread's row with its input and the text of its error opened."""
+    if row.input_tag is not None:
+        try:
+            tag, data = codec.open((row.input_tag, row.input_data or b""), "input")
+        except CodecError as error:
+            tag, data = UNOPENED + error.reason, b""
+        row = row._replace(input_tag=tag, input_data=data)
+    if row.error is not None and row.error.startswith(_SEALED_TEXT):
+        row = row._replace(error=_opened_text(codec, row.error))
+    return row
+
+
+def _closed(codec: Codec, row: RowT, place: str) -> RowT:
+    tag, data = codec.close((row.tag, row.data), place)
+    return row._replace(tag=tag, data=data)
+
+
+def _opened(codec: Codec, row: RowT, place: str) -> RowT:
+    try:
+        tag, data = codec.open((row.tag, row.data), place)
+    except CodecError as error:
+        return row._replace(tag=UNOPENED + error.reason)
+    return row._replace(tag=tag, data=data)
+
+
+def _closed_claim(codec: Codec, claim: EncodedClaim) -> EncodedClaim:
+    if claim.input_tag is None:
+        return claim
+    tag, data = codec.close((claim.input_tag, claim.input_data or b""), "input")
+    return replace(claim, input_tag=tag, input_data=data)
+
+
+def _closed_body(codec: Codec, row: CheckpointRow) -> bytes:
+    tag, data = codec.close(("b", row.body), _body_place(row))
+    return data if tag == "b" else b"%b%b\0%b" % (SEALED_BODY, tag.encode(), data)
+
+
+def _closed_text(codec: Codec, text: str) -> str:
+    tag, data = codec.close(("t", text.encode()), "error")
+    return text if tag == "t" else f"{_SEALED_TEXT}{tag} {b64encode(data).decode()}"
+
+
+def _opened_text(codec: Codec, text: str) -> str:
+    tag, _, data = text.removeprefix(_SEALED_TEXT).partition(" ")
+    try:
+        return codec.open((tag, b64decode(data)), "error")[1].decode()
+    except (CodecError, ValueError):
+        return text
+
+
+# A thread that is copied keeps its rows as they are: its id is no part of a place.
+
+
+def _value_place(checkpoint_ns: str, channel: str, row: ValueRow | StoredValue) -> str:
+    return _place("value", checkpoint_ns, channel, row.version, row.base or "")
+
+
+def _write_place(row: WriteRow) -> str:
+    return _place("write", row.checkpoint_ns, row.checkpoint_id, row.task_id, str(row.idx), row.channel)
+
+
+def _body_place(row: CheckpointRow) -> str:
+    return _place("body", row.checkpoint_ns, row.checkpoint_id, row.parent_id or "", row.versions)
+
+
+def _place(*names: str) -> str:
+    return "\0".join(names)
+
+
+def item_place(namespace: Iterable[str], key: str) -> str:
+    """Where an item of a store or a cache is."""
+    return _place("item", *namespace, key)

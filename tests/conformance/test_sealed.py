@@ -1,0 +1,231 @@
+"""What stands in the database of savers, stores and caches whose codec is sealed, and who can read it."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from everstep import Command, interrupt
+from everstep_savers import CodecError, Compression, Encryption, SealedCodec
+from everstep_savers.addresses import Address
+from everstep_savers.sql.cache import SQLCache
+from everstep_savers.sql.saver import SQLSaver
+from everstep_savers.sql.schema import metadata
+from everstep_savers.sql.store import SQLStore
+from everstep_savers.store import InMemoryStore
+from tests.conformance.records import checkpoint, claim, config, new, step
+from tests.engine.graphs import Log, Update, chain, history, says, thread
+
+KEY, OTHER = b"k" * 32, b"o" * 32
+SECRET = "Ada Lovelace"
+
+
+def codec(*, over: int = 64, **options: Any) -> SealedCodec:
+    return SealedCodec(Compression(over=over), Encryption({"2026": KEY}, **options))
+
+
+async def dump(url: str) -> bytes:
+    """Everything that stands in a database."""
+    if url.startswith("sqlite"):
+        path = Path(url.removeprefix("sqlite:///"))
+        return b"".join(each.read_bytes() for each in path.parent.glob(f"{path.name}*"))
+    connection = await asyncpg.connect(url)
+    found = b""
+    for table in metadata.tables:
+        for row in await connection.fetch(f"SELECT * FROM {table}"):
+            found += b"\n".join(each if isinstance(each, bytes) else repr(each).encode() for each in row.values())
+    await connection.close()
+    return found
+
+
+async def execute(url: str, statement: str) -> None:
+    if url.startswith("sqlite"):
+        with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+            connection.execute(statement)
+        connection.close()
+        return
+    connection = await asyncpg.connect(url)
+    await connection.execute(statement)
+    await connection.close()
+
+
+def tells(state: Log) -> Update:
+    return {"log": [SECRET]}
+
+
+def asks(state: Log) -> Update:
+    return {"log": [interrupt(f"Is it {SECRET}?")], "value": SECRET}
+
+
+def fails(state: Log) -> Update:
+    raise ValueError(f"no such customer: {SECRET}")
+
+
+async def run(url: str, sealed: SealedCodec, *, is_answered: bool = True) -> list[Any]:
+    """A run that asks, is answered, and fails; what its history holds."""
+    async with SQLSaver.from_url(url, codec=sealed) as saver:
+        graph = chain(tells, asks, fails, saver=saver)
+        await graph.ainvoke({"log": [SECRET] * 30}, thread())
+        if is_answered:
+            with pytest.raises(ValueError, match="no such customer"):
+                await graph.ainvoke(Command(resume=[SECRET] * 20), thread())
+        record = await saver.aget_thread("t")
+        assert record is not None
+        assert record.error == (f"ValueError: no such customer: {SECRET}" if is_answered else None)
+        return [(state.values, state.tasks, state.next) for state in await history(graph, thread())]
+
+
+async def test_nothing_of_a_value_stands_in_the_database(saver_url: str) -> None:
+    states = await run(saver_url, codec())
+
+    found = await dump(saver_url)
+
+    assert len(states) == 4
+    assert states[0][0]["log"][-1] == [SECRET] * 20
+    assert b"e:2026" in found
+    assert SECRET.encode() not in found
+
+
+async def test_what_is_only_compressed_is_in_the_database_as_it_is(saver_url: str) -> None:
+    """The test above can fail."""
+    await run(saver_url, SealedCodec(Compression()))
+
+    assert SECRET.encode() in await dump(saver_url)
+
+
+async def test_a_thread_goes_on_under_a_new_key(saver_url: str) -> None:
+    await run(saver_url, codec(), is_answered=False)
+    both = SealedCodec(Compression(), Encryption({"2026": KEY, "2027": OTHER}))
+
+    async with SQLSaver.from_url(saver_url, codec=both) as saver:
+        graph = chain(tells, asks, saver=saver)
+        result = await graph.ainvoke(Command(resume="yes"), thread())
+
+    assert result["log"] == [*[SECRET] * 31, "yes"]
+    found = await dump(saver_url)
+    assert b"e:2026" in found
+    assert b"e:2027" in found
+
+
+async def test_a_thread_of_before_goes_on_encrypted(saver_url: str) -> None:
+    async with SQLSaver.from_url(saver_url) as saver:
+        await chain(says("plain"), asks, saver=saver).ainvoke({"log": []}, thread())
+
+    async with SQLSaver.from_url(saver_url, codec=codec(is_required=False)) as saver:
+        result = await chain(says("plain"), asks, saver=saver).ainvoke(Command(resume="yes"), thread())
+    async with SQLSaver.from_url(saver_url, codec=codec()) as saver:
+        with pytest.raises(CodecError, match="is stored without the seal Encryption, which this codec demands"):
+            await saver.aget_tuple(config("t"))
+
+    assert result["log"] == ["plain", "yes"]
+
+
+async def test_a_key_that_is_missing_is_named_with_the_place(saver_url: str) -> None:
+    await run(saver_url, codec())
+
+    async with SQLSaver.from_url(saver_url, codec=SealedCodec(Encryption({"2027": OTHER}))) as saver:
+        with pytest.raises(CodecError) as caught:
+            await saver.aget_tuple(config("t"))
+        raw = await saver.araw_value("t", "value")
+        record = await saver.aget_thread("t")
+    async with SQLSaver.from_url(saver_url) as saver:
+        with pytest.raises(CodecError) as plain:
+            await saver.aget_tuple(config("t"))
+
+    assert record is not None
+    where = f"(write to '__error__', checkpoint {record.head!r}, thread 't')"
+    assert str(caught.value) == f"the value is encrypted under the key '2026', which is none of 2027 {where}"
+    assert str(plain.value) == (
+        f"the value is encrypted under the key '2026': read it with codec=SealedCodec(Encryption(keys)) {where}"
+    )
+    assert raw is not None
+    assert raw[0] == "e:2026"
+    assert record.error is not None
+    assert record.error.startswith("sealed e:2026 ")
+
+
+async def test_the_bytes_of_a_value_are_opened_for_an_admin(saver_url: str) -> None:
+    async with SQLSaver.from_url(saver_url, codec=codec()) as saver:
+        made = checkpoint({"secret": SECRET}, {"secret": 1})
+        await saver.aput(config(), made, {}, {"secret": 1})
+
+        assert await saver.araw_value("t-1", "secret") == saver.codec.encode(SECRET)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE channel_values SET data = (SELECT data FROM channel_values WHERE channel = 'mine')",
+        "UPDATE channel_values SET version = '2' WHERE channel = 'theirs'",
+        "UPDATE checkpoints SET versions = replace(CAST(versions AS text), '{\"mine\":1', '{\"mine\":3'){cast}",
+        "UPDATE checkpoints SET parent_id = 'other'",
+    ],
+    ids=["another value", "another version", "another map of versions", "another parent"],
+)
+async def test_whoever_can_write_the_database_cannot_move_values(saver_url: str, statement: str) -> None:
+    async with SQLSaver.from_url(saver_url, codec=codec()) as saver:
+        one = new({"mine": "no", "theirs": "yes"})
+        token = await saver.acommit(saver.prepare(claim("t-1", one)))
+        await saver.acommit(saver.prepare(step(token, status="done")))
+    cast = "" if saver_url.startswith("sqlite") else "::json"
+    if "version =" in statement:
+        await execute(saver_url, 'UPDATE checkpoints SET versions = \'{"mine":1,"theirs":2}\'')
+
+    await execute(saver_url, statement.replace("{cast}", cast))
+
+    async with SQLSaver.from_url(saver_url, codec=codec()) as saver:
+        with pytest.raises(CodecError, match="cannot be decrypted: it was changed or put into another place"):
+            await saver.aget_tuple(config())
+
+
+async def test_a_list_that_grows_is_stored_in_parts_after_a_reload_too(saver_url: str) -> None:
+    for _ in range(5):
+        async with SQLSaver.from_url(saver_url, codec=codec(over=10_000)) as saver:
+            await chain(says("x" * 100), says("y" * 100), saver=saver).ainvoke({"log": ["z" * 100]}, thread())
+
+    async with SQLSaver.from_url(saver_url, codec=codec()) as saver:
+        loaded = await saver.aload(config("t"))
+        page = await saver._load(Address("t", "", None), is_opened=False)
+    sizes = [len(row.data) for row in page.values.values()]
+    assert len(loaded.chains["log"]) == len(sizes) == 15
+    assert max(sizes) < 400
+
+
+async def test_a_store_hides_its_values_and_finds_them_all_the_same(saver_url: str) -> None:
+    async with SQLStore.from_url(saver_url, codec=codec()) as store:
+        for n in range(120):
+            await store.aput(("people",), f"k{n:03}", {"name": f"{SECRET} {n}", "n": n})
+        found = await store.asearch(("people",), filter={"n": {"$gte": 60}, "name": f"{SECRET} 70"})
+        item = await store.aget(("people",), "k007")
+
+    assert [each.key for each in found] == ["k070"]
+    assert item is not None
+    assert item.value == {"name": f"{SECRET} 7", "n": 7}
+    assert SECRET.encode() not in await dump(saver_url)
+    await execute(saver_url, "UPDATE store_items SET key = 'k999' WHERE key = 'k007'")
+    async with SQLStore.from_url(saver_url, codec=codec()) as store:
+        with pytest.raises(CodecError, match="put into another place"):
+            await store.aget(("people",), "k999")
+
+
+async def test_a_cache_hides_its_values(saver_url: str) -> None:
+    full = (("results",), "1")
+    async with SQLCache[Any].from_url(saver_url, codec=codec()) as cache:
+        await cache.aset({full: ({"name": SECRET}, None)})
+        assert await cache.aget([full]) == {full: {"name": SECRET}}
+
+    assert SECRET.encode() not in await dump(saver_url)
+
+
+async def test_memory_takes_a_sealed_codec_too() -> None:
+    store = InMemoryStore(codec=codec())
+    await store.aput(("people",), "k", {"name": SECRET})
+
+    item = await store.aget(("people",), "k")
+
+    assert item is not None
+    assert item.value == {"name": SECRET}
