@@ -41,6 +41,9 @@ class Compression(Seal):
     def is_on(self, tag: str) -> bool:
         return tag == COMPRESSED
 
+    def is_newest(self, tag: str) -> bool:
+        return tag == COMPRESSED
+
     def open(self, encoded: Encoded, place: str) -> Encoded:
         _, tool, size_of = self._tools()
         data = encoded[1]

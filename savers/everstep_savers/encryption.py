@@ -73,6 +73,9 @@ class Encryption(Seal):
     def is_on(self, tag: str) -> bool:
         return tag.startswith(ENCRYPTED)
 
+    def is_newest(self, tag: str) -> bool:
+        return tag == f"{ENCRYPTED}{self._current}"
+
     def open(self, encoded: Encoded, place: str) -> Encoded:
         tag, data = encoded
         name = tag.removeprefix(ENCRYPTED)

@@ -48,6 +48,10 @@ class Seal(ABC):
         """Whether the tag tells of this seal."""
 
     @abstractmethod
+    def is_newest(self, tag: str) -> bool:
+        """Whether what has this tag is sealed as `close` would do it now."""
+
+    @abstractmethod
     def open(self, encoded: Encoded, place: str) -> Encoded:
         """Undo `close`.
 
@@ -78,6 +82,16 @@ class SealedCodec(Codec):
     @property
     def is_secret(self) -> bool:
         return any(seal.is_secret for seal in self.seals)
+
+    def renewed(self, encoded: Encoded, place: str = "") -> Encoded:
+        """The same, sealed as it would be now; itself if it is.
+
+        Raises:
+            CodecError: It cannot be opened.
+        """
+        if not self.seals or self.seals[-1].is_newest(encoded[0]):
+            return encoded
+        return self.close(self.open(encoded, place), place)
 
     def close(self, encoded: Encoded, place: str = "") -> Encoded:
         for seal in self.seals:
@@ -115,31 +129,41 @@ def closed_commit(codec: Codec, commit: EncodedCommit) -> EncodedCommit:
         claim=None if commit.claim is None else _closed_claim(codec, commit.claim),
         error=None if commit.error is None else _closed_text(codec, commit.error),
         checkpoints=[row._replace(body=_closed_body(codec, row)) for row in commit.checkpoints],
-        values=[_closed(codec, row, _value_place(row.checkpoint_ns, row.channel, row)) for row in commit.values],
-        writes=[_closed(codec, row, _write_place(row)) for row in commit.writes],
+        values=[_closed(codec, row, value_place(row.checkpoint_ns, row.channel, row)) for row in commit.values],
+        writes=[_closed(codec, row, write_place(row)) for row in commit.writes],
     )
 
 
 def opened_checkpoint(codec: Codec, row: CheckpointRow) -> CheckpointRow:
     """A checkpoint's row with its body opened; one that cannot be opened says why when it is unpacked."""
-    tag, data = "b", row.body
-    if row.body.startswith(SEALED_BODY):
-        text, _, data = row.body[len(SEALED_BODY) :].partition(b"\0")
-        tag = text.decode("ascii", "replace")
     try:
-        return row._replace(body=codec.open((tag, data), _body_place(row))[1])
+        return row._replace(body=codec.open(_taken_apart(row.body), _body_place(row))[1])
     except CodecError as error:
         return row._replace(body=SEALED_BODY + UNOPENED.encode() + error.reason.encode())
 
 
+def renewed_body(codec: SealedCodec, row: CheckpointRow) -> bytes:
+    """A checkpoint's body, sealed as it would be now."""
+    return _put_together(codec.renewed(_taken_apart(row.body), _body_place(row)))
+
+
+def renewed_text(codec: SealedCodec, text: str) -> str:
+    """The text of a run's error, sealed as it would be now."""
+    encoded = ("t", text.encode())
+    if text.startswith(_SEALED_TEXT):
+        tag, _, data = text.removeprefix(_SEALED_TEXT).partition(" ")
+        encoded = (tag, b64decode(data))
+    return _sealed_text(codec.renewed(encoded, "error"))
+
+
 def opened_value(codec: Codec, checkpoint_ns: str, channel: str, row: StoredValue) -> StoredValue:
     """A value opened; one that cannot be opened says why when it is decoded."""
-    return _opened(codec, row, _value_place(checkpoint_ns, channel, row))
+    return _opened(codec, row, value_place(checkpoint_ns, channel, row))
 
 
 def opened_write(codec: Codec, row: WriteRow) -> WriteRow:
     """The same of a write."""
-    return _opened(codec, row, _write_place(row))
+    return _opened(codec, row, write_place(row))
 
 
 def opened_thread(codec: Codec, row: ThreadRow) -> ThreadRow:
@@ -176,13 +200,28 @@ def _closed_claim(codec: Codec, claim: EncodedClaim) -> EncodedClaim:
 
 
 def _closed_body(codec: Codec, row: CheckpointRow) -> bytes:
-    tag, data = codec.close(("b", row.body), _body_place(row))
+    return _put_together(codec.close(("b", row.body), _body_place(row)))
+
+
+def _put_together(encoded: Encoded) -> bytes:
+    tag, data = encoded
     return data if tag == "b" else b"%b%b\0%b" % (SEALED_BODY, tag.encode(), data)
 
 
+def _taken_apart(body: bytes) -> Encoded:
+    if not body.startswith(SEALED_BODY):
+        return "b", body
+    tag, _, data = body[len(SEALED_BODY) :].partition(b"\0")
+    return tag.decode("ascii", "replace"), data
+
+
 def _closed_text(codec: Codec, text: str) -> str:
-    tag, data = codec.close(("t", text.encode()), "error")
-    return text if tag == "t" else f"{_SEALED_TEXT}{tag} {b64encode(data).decode()}"
+    return _sealed_text(codec.close(("t", text.encode()), "error"))
+
+
+def _sealed_text(encoded: Encoded) -> str:
+    tag, data = encoded
+    return data.decode() if tag == "t" else f"{_SEALED_TEXT}{tag} {b64encode(data).decode()}"
 
 
 def _opened_text(codec: Codec, text: str) -> str:
@@ -196,11 +235,11 @@ def _opened_text(codec: Codec, text: str) -> str:
 # A thread that is copied keeps its rows as they are: its id is no part of a place.
 
 
-def _value_place(checkpoint_ns: str, channel: str, row: ValueRow | StoredValue) -> str:
+def value_place(checkpoint_ns: str, channel: str, row: ValueRow | StoredValue) -> str:
     return _place("value", checkpoint_ns, channel, row.version, row.base or "")
 
 
-def _write_place(row: WriteRow) -> str:
+def write_place(row: WriteRow) -> str:
     return _place("write", row.checkpoint_ns, row.checkpoint_id, row.task_id, str(row.idx), row.channel)
 
 

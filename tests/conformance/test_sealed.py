@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from everstep import Command, interrupt
 from everstep_savers import CodecError, Compression, Encryption, SealedCodec
 from everstep_savers.addresses import Address
+from everstep_savers.sql import resealing
 from everstep_savers.sql.cache import SQLCache
 from everstep_savers.sql.saver import SQLSaver
 from everstep_savers.sql.schema import metadata
@@ -122,6 +124,90 @@ async def test_a_thread_of_before_goes_on_encrypted(saver_url: str) -> None:
             await saver.aget_tuple(config("t"))
 
     assert result["log"] == ["plain", "yes"]
+
+
+async def test_everything_is_put_under_a_new_key_and_the_old_one_can_go(
+    saver_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resealing, "PAGE", 3)
+    before = await run(saver_url, codec())
+    async with SQLStore.from_url(saver_url, codec=codec()) as store:
+        for n in range(5):
+            await store.aput(("people", "a"), f"k{n}", {"name": SECRET, "n": n})
+    both = SealedCodec(Compression(over=64), Encryption({"2026": KEY, "2027": OTHER}))
+    only = SealedCodec(Compression(over=64), Encryption({"2027": OTHER}))
+
+    async with SQLSaver.from_url(saver_url, codec=both) as saver, SQLStore.from_url(saver_url, codec=both) as store:
+        graph = chain(tells, saver=saver)
+        (count, items), _ = await asyncio.gather(
+            asyncio.gather(saver.areseal(), store.areseal()), graph.ainvoke({"log": ["new"]}, thread("other"))
+        )
+        again = await saver.areseal(), await store.areseal()
+
+    assert count > 10
+    assert (items, again) == (5, (0, 0))
+    found = await dump(saver_url)
+    assert SECRET.encode() not in found
+    if saver_url.startswith("postgres"):  # pages of a file keep what was there before
+        assert b"e:2026" not in found
+    async with SQLSaver.from_url(saver_url, codec=only) as saver:
+        graph = chain(tells, asks, fails, saver=saver)
+        after = [(state.values, state.tasks, state.next) for state in await history(graph, thread())]
+        assert repr(after) == repr(before)
+        assert (await graph.aget_state(thread("other"))).values["log"] == ["new", SECRET]
+    async with SQLStore.from_url(saver_url, codec=only) as store:
+        assert len(await store.asearch(("people",), filter={"name": SECRET})) == 5
+
+
+async def test_what_was_not_encrypted_is_put_under_a_key(saver_url: str) -> None:
+    async with SQLStore.from_url(saver_url) as store:
+        await store.aput(("people",), "k", {"name": SECRET})
+    before = await run(saver_url, SealedCodec(Compression(over=64)))
+    allowing = codec(is_required=False)
+
+    async with (
+        SQLSaver.from_url(saver_url, codec=allowing) as saver,
+        SQLStore.from_url(saver_url, codec=allowing) as store,
+    ):
+        assert await saver.areseal() > 10
+        assert await store.areseal() == 1
+
+    if saver_url.startswith("postgres"):
+        assert SECRET.encode() not in await dump(saver_url)
+    async with SQLSaver.from_url(saver_url, codec=codec()) as saver:
+        graph = chain(tells, asks, fails, saver=saver)
+        after = [(state.values, state.tasks, state.next) for state in await history(graph, thread())]
+    assert repr(after) == repr(before)
+
+
+async def test_nothing_is_resealed_without_a_sealed_codec(saver_url: str) -> None:
+    await run(saver_url, codec())
+
+    async with SQLSaver.from_url(saver_url) as saver, SQLStore.from_url(saver_url) as store:
+        assert (await saver.areseal(), await store.areseal()) == (0, 0)
+
+
+async def test_what_cannot_be_resealed_is_named(saver_url: str) -> None:
+    async with SQLSaver.from_url(saver_url, codec=codec()) as saver:
+        made = checkpoint({"secret": SECRET}, {"secret": 1})
+        await saver.aput(config(), made, {}, {"secret": 1})
+        await saver.aput_writes(config(checkpoint_id=made["id"]), [("secret", 1)], "task")
+    async with SQLStore.from_url(saver_url, codec=codec()) as store:
+        await store.aput(("people",), "k", {"name": SECRET})
+    other = SealedCodec(Encryption({"2027": OTHER}))
+    reason = "the value is encrypted under the key '2026', which is none of 2027"
+
+    places = {
+        "checkpoints": f"checkpoint {made['id']!r}, thread 't-1'",
+        "channel_values": "version '1' of state key 'secret', thread 't-1'",
+        "checkpoint_writes": f"write to 'secret', checkpoint {made['id']!r}, thread 't-1'",
+        "store_items": "store item 'k', namespace 'people'",
+    }
+    async with SQLSaver.from_url(saver_url, codec=other) as saver:
+        for table, place in places.items():
+            with pytest.raises(CodecError) as caught:
+                await resealing.reseal(await saver._opened(), other, table)
+            assert str(caught.value) == f"{reason} ({place})"
 
 
 async def test_a_key_that_is_missing_is_named_with_the_place(saver_url: str) -> None:

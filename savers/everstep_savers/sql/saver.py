@@ -37,19 +37,22 @@ from everstep_savers.fencing import checkpoint_missing, copy_refused
 from everstep_savers.history import HistoryWalk, values_of, visit_row
 from everstep_savers.retention import Pruned, Strategy, policy_of
 from everstep_savers.rows import CheckpointRow, EncodedCommit
-from everstep_savers.sealing import closed_commit
+from everstep_savers.sealing import SealedCodec, closed_commit
 from everstep_savers.sql import maintenance, queries
 from everstep_savers.sql.database import Database, parse_url
 from everstep_savers.sql.opening import OpensDatabase, Where
 from everstep_savers.sql.pages import Page, listing_of, read_page
 from everstep_savers.sql.parts import bound_texts
 from everstep_savers.sql.pruning import prune
+from everstep_savers.sql.resealing import reseal
 from everstep_savers.sql.statements import Statement, compiled
 
 # Checkpoints, threads, and ancestors of a checkpoint that are read at once.
 PAGE = 50
 LINE = 50
 THREADS_PAGE = 100
+# Where values of a saver's are.
+SEALED_TABLES = ("threads", "checkpoints", "channel_values", "checkpoint_writes")
 
 
 class SQLSaver(OpensDatabase, MaintainedSaver[EncodedCommit]):
@@ -258,6 +261,19 @@ class SQLSaver(OpensDatabase, MaintainedSaver[EncodedCommit]):
     ) -> Pruned:
         policy = policy_of(thread_ids, older_than, keep_last, strategy)
         return await prune(await self._opened(), thread_ids, policy, now=_now(), dry_run=dry_run)
+
+    async def areseal(self) -> int:
+        """Put everything under the codec's current key that is not, and tell how many rows that were.
+
+        Runs may go on meanwhile. Afterwards the codec can do without its older keys; values that were not encrypted
+        are, if it may read them.
+
+        Raises:
+            CodecError: Something cannot be opened; names the place. What came before it is done.
+        """
+        if not isinstance(self.sealing, SealedCodec):
+            return 0
+        return await reseal(await self._opened(), self.sealing, *SEALED_TABLES)
 
     async def araw_value(
         self, thread_id: str, channel: str, checkpoint_id: str | None = None, checkpoint_ns: str = ""

@@ -18,10 +18,12 @@ from typing import Any, Self, Unpack
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from everstep_savers.codec import Codec, default_codec
+from everstep_savers.sealing import SealedCodec
 from everstep_savers.sql import store_statements as statements
 from everstep_savers.sql.database import Database, parse_url
 from everstep_savers.sql.filters import conditions_of, fields_of
 from everstep_savers.sql.opening import OpensDatabase, Where
+from everstep_savers.sql.resealing import reseal
 from everstep_savers.sql.statements import Statement, compiled
 from everstep_savers.sql.store_statements import FoundRow, ItemRow, Search, VectorRow
 from everstep_savers.store.base import (
@@ -134,6 +136,12 @@ class SQLStore(OpensDatabase, AsyncBatchedBaseStore):
             database = await self._opened()
             await database.run(steps)
         return results
+
+    async def areseal(self) -> int:
+        """Put all items under the codec's current key that are not, and tell how many, see `SQLSaver.areseal`."""
+        if not isinstance(self.codec, SealedCodec):
+            return 0
+        return await reseal(await self._opened(), self.codec, "store_items")
 
     async def sweep_ttl(self) -> int:
         """Remove the items whose time to live is over, in batches, and tell how many."""
