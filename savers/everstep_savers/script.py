@@ -7,7 +7,7 @@ runs they raise and name the async method; a saver that never waits answers ther
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar, cast
 
 from everstep_savers.blocking import iterate_blocking, run_at_once, run_blocking, runs_in_loop
 from everstep_savers.checkpoint import Checkpoint, CheckpointMetadata, CheckpointTuple, Version
@@ -90,13 +90,36 @@ class ScriptMethods:
         _served(self, lambda: self.adelete_thread(thread_id), "delete_thread")
 
 
+class Opens(Protocol):
+    """The async methods behind opening and closing."""
+
+    async def __aenter__(self) -> Any: ...
+
+    async def aclose(self) -> None: ...
+
+
+class ScriptOpening:
+    """What is opened and closed, for plain scripts: a sync context manager, and `close`."""
+
+    def __enter__(self) -> Self:
+        run_blocking(cast(Opens, self).__aenter__, "enter", _home_of(self))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """`aclose` for plain scripts."""
+        run_blocking(cast(Opens, self).aclose, "close", _home_of(self))
+
+
 def _served(saver: Saves, call: Callable[[], Awaitable[T]], name: str) -> T:
     if saver.never_waits and runs_in_loop():
         return run_at_once(call())
     return run_blocking(call, name, _home_of(saver))
 
 
-def _home_of(saver: Saves) -> Any:
+def _home_of(saver: Any) -> Any:
     """The event loop on which a saver of a database is open."""
     return getattr(saver, "_loop", None)
 

@@ -10,7 +10,8 @@ import pytest
 from everstep_savers.base import AtomicSaver
 from everstep_savers.blocking import run_at_once, run_blocking
 from everstep_savers.memory import InMemorySaver
-from everstep_savers.sql.saver import SQLSaver
+from everstep_savers.sql.saver import AsyncPostgresSaver, AsyncSqliteSaver, SQLSaver
+from everstep_savers.sql.script_saver import PostgresSaver, SqliteSaver
 from tests.conformance.records import checkpoint, config
 
 Saver = AtomicSaver[Any]
@@ -49,6 +50,28 @@ def use(saver: Saver) -> None:
 
 def test_a_script_uses_a_saver_without_an_event_loop(closed_saver: Saver) -> None:
     use(closed_saver)
+
+
+def test_a_script_opens_a_saver_sets_it_up_and_closes_it(empty_url: str) -> None:
+    with SqliteSaver.from_conn_string(empty_url) as saver:
+        saver.setup()
+        use(saver)
+    assert not saver._is_open
+    with SQLSaver.from_url(empty_url) as again:
+        use(again)
+    again.close()
+
+
+def test_people_who_come_from_langgraph_find_their_names() -> None:
+    assert AsyncSqliteSaver is AsyncPostgresSaver is SQLSaver
+    assert PostgresSaver is SqliteSaver
+
+
+async def test_a_saver_that_is_open_on_a_loop_is_closed_there_by_a_thread(sqlite_url: str) -> None:
+    saver = SQLSaver.from_url(sqlite_url)
+    await saver.aget(config())
+    await asyncio.to_thread(saver.close)
+    assert not saver._is_open
 
 
 async def test_a_thread_uses_a_saver_on_the_event_loop_that_has_it_open(saver: Saver) -> None:

@@ -37,6 +37,7 @@ from everstep_savers.fencing import checkpoint_missing, copy_refused
 from everstep_savers.history import HistoryWalk, values_of, visit_row
 from everstep_savers.retention import Pruned, Strategy, policy_of
 from everstep_savers.rows import CheckpointRow, EncodedCommit
+from everstep_savers.script import ScriptOpening
 from everstep_savers.sealing import SealedCodec, closed_commit
 from everstep_savers.sql import maintenance, queries
 from everstep_savers.sql.database import Database, parse_url
@@ -55,11 +56,11 @@ THREADS_PAGE = 100
 SEALED_TABLES = ("threads", "checkpoints", "channel_values", "checkpoint_writes")
 
 
-class SQLSaver(OpensDatabase, MaintainedSaver[EncodedCommit]):
+class SQLSaver(OpensDatabase, ScriptOpening, MaintainedSaver[EncodedCommit]):
     """Keeps checkpoints in SQLite or Postgres.
 
-    Made by `from_url`, or from an engine that the program owns and closes itself. Use it as an async context
-    manager, or as it is: it opens at its first use, and `aclose` closes it.
+    Made by `from_url`, or from an engine that the program owns and closes itself. Use it as an async context manager
+    (in a plain script, as a sync one), or as it is: it opens at its first use, and `aclose` (`close`) closes it.
     """
 
     kind = "saver"
@@ -371,3 +372,7 @@ def _copy_steps(is_postgres: bool) -> list[Statement]:
 def _delete_run_steps(is_postgres: bool) -> list[Statement]:
     steps = maintenance.delete_run_steps(is_postgres=is_postgres)
     return [compiled(step, is_postgres=is_postgres) for step in steps]
+
+
+# What people who come from LangGraph look for.
+AsyncSqliteSaver = AsyncPostgresSaver = SQLSaver
