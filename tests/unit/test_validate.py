@@ -132,6 +132,26 @@ def test_a_node_without_an_action_is_refused() -> None:
     assert str(caught.value) == "node 'more' has no action: add_node('more', action)"
 
 
+def test_a_generator_is_refused_as_a_node() -> None:
+    def some(state: Any) -> Any:
+        yield {}
+
+    async def later(state: Any) -> Any:
+        yield {}
+
+    class Object:
+        def __call__(self, state: Any) -> Any:
+            yield {}
+
+    for action in (some, later, Object(), functools.partial(some, {})):
+        with pytest.raises(TypeError) as caught:
+            graph().add_node("more", action)
+        assert str(caught.value) == (
+            "node 'more': a generator cannot be run; return one value, and send what comes before it to the stream "
+            "writer: get_stream_writer()(value)"
+        )
+
+
 def test_an_action_that_cannot_be_called_is_refused() -> None:
     with pytest.raises(TypeError) as caught:
         graph().add_node("more", 5)

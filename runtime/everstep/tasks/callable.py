@@ -66,7 +66,7 @@ def action_of(target: Any, name: str | None = None, *, handles_errors: bool = Fa
         handles_errors: It is an error handler, and may take the error besides.
 
     Raises:
-        TypeError: `target` is neither.
+        TypeError: `target` is neither, or a generator.
     """
     # Asked of the class: an object may answer to any name, as mocks do.
     has_ainvoke = hasattr(type(target), "ainvoke")
@@ -78,8 +78,13 @@ def action_of(target: Any, name: str | None = None, *, handles_errors: bool = Fa
     found = name or name_of(target)
     if has_ainvoke:
         return Action(found, target.ainvoke, True, True, (("config", "config"),))
+    if _is_a(target, inspect.isgeneratorfunction) or _is_a(target, inspect.isasyncgenfunction):
+        raise TypeError(
+            "a generator cannot be run; return one value, and send what comes before it to the stream writer: "
+            "get_stream_writer()(value)"
+        )
     takes_input, injected = _parameters(target, handles_errors=handles_errors)
-    return Action(found, target, _is_async(target), takes_input, injected)
+    return Action(found, target, _is_a(target, inspect.iscoroutinefunction), takes_input, injected)
 
 
 def name_of(target: Any) -> str:
@@ -162,7 +167,8 @@ def _takes_position(parameter: inspect.Parameter) -> bool:
     return parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
 
 
-def _is_async(target: Any) -> bool:
+def _is_a(target: Any, kind: Callable[[Any], bool]) -> bool:
+    """Is the function, or the `__call__` of the object, of this kind?"""
     while isinstance(target, functools.partial):
         target = target.func
-    return inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(type(target).__call__)
+    return kind(target) or kind(type(target).__call__)
