@@ -9,6 +9,7 @@ from everstep_savers.checkpoint import ERROR, INTERRUPT, NULL_TASK_ID, RESUME, S
 
 __all__ = [
     "BRANCH_PREFIX",
+    "COMMANDS",
     "DEFAULT_HANDLER",
     "END",
     "ERROR",
@@ -49,6 +50,8 @@ PREVIOUS = "__previous__"
 INPUT = "__input__"
 # The write that holds the value a `@task` call returned.
 RETURN = "__return__"
+# The write that holds the commands of a task for the graph that contains its own.
+COMMANDS = "__commands__"
 # A channel of this prefix triggers the node named after it; an edge is a write to it.
 BRANCH_PREFIX = "branch:to:"
 
@@ -65,5 +68,5 @@ TAG_HIDDEN = "langsmith:hidden"
 
 # Names that neither a node nor a state key may have.
 RESERVED = frozenset(
-    {ERROR, INPUT, INTERRUPT, PULL, PUSH, RESUME, RETURN, SCHEDULED, TASKS, START, END, "__no_writes__"}
+    {COMMANDS, ERROR, INPUT, INTERRUPT, PULL, PUSH, RESUME, RETURN, SCHEDULED, TASKS, START, END, "__no_writes__"}
 )

@@ -225,6 +225,55 @@ async def test_a_command_on_its_way_to_the_parent_is_not_lost_when_the_store_bre
         assert await graph_on(saver).ainvoke(None, config) == expected, number
 
 
+@pytest.mark.parametrize("beside", ["asks", "fails"])
+async def test_a_parent_command_waits_for_an_unfinished_sibling_and_still_arrives(beside: str, saver: Saver) -> None:
+    ran: list[str] = []
+    gone = asyncio.Event()
+
+    async def up(state: Log) -> Command[Any]:
+        ran.append("up")
+        gone.set()
+        return Command(graph=Command.PARENT, update={"log": ["up"]}, goto="end")
+
+    async def asks(state: Log) -> dict[str, list[str]]:
+        return {"log": [interrupt("q")]}
+
+    async def fails(state: Log) -> None:
+        await gone.wait()
+        ran.append("fails")
+        if ran.count("fails") == 1:
+            raise ValueError("broken")
+
+    inner = StateGraph(Log).add_node(up).add_node("other", asks if beside == "asks" else fails)
+    inner.add_edge(START, "up").add_edge(START, "other")
+    builder = StateGraph(Log).add_node("inner", inner.compile()).add_node(step("end")).add_edge(START, "inner")
+    graph = builder.compile(checkpointer=saver)
+    if beside == "asks":
+        await graph.ainvoke({"log": []}, CONFIG)
+    else:
+        with pytest.raises(ValueError, match="broken"):
+            await graph.ainvoke({"log": []}, CONFIG)
+
+    result = await graph.ainvoke(Command(resume="A") if beside == "asks" else None, CONFIG)
+
+    assert result == {"log": ["up", "end"]}
+    assert ran.count("up") == 1
+
+
+async def test_a_node_runs_again_once_it_sends_no_command_up_from_the_root(saver: Saver) -> None:
+    ran: list[str] = []
+
+    async def up(state: Log) -> Command[Any]:
+        ran.append("up")
+        return Command(graph=Command.PARENT if len(ran) == 1 else None, update={"log": ["up"]})
+
+    graph = chain(up, checkpointer=saver)
+    with pytest.raises(InvalidUpdateError, match="has no parent here"):
+        await graph.ainvoke({"log": []}, CONFIG)
+
+    assert await graph.ainvoke(None, CONFIG) == {"log": ["up"]}
+
+
 async def test_a_parent_command_at_the_root_is_refused() -> None:
     async def up(state: Log) -> Command[Any]:
         return Command(graph=Command.PARENT, goto="x")

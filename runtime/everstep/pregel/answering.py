@@ -147,7 +147,7 @@ def _reopen(tasks: list[Task], task: Task, answer: Answer) -> None:
 def _undo(tasks: list[Task], task: Task) -> None:
     """Let a task run again, whatever came of it."""
     task.finished = task.stored = task.suspended = False
-    task.writes = []
+    task.writes, task.commands = [], ()
     if task.handler is not None:
         tasks.remove(task.handler)
         task.handler = task.error = None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from everstep.channels.snapshot import Channels
-from everstep.constants import INPUT
+from everstep.constants import COMMANDS, INPUT
 from everstep.errors import EmptyInputError, PendingQuestionError
 from everstep.pregel.answers import describe_open
 from everstep.pregel.blueprint import Blueprint
@@ -156,6 +156,9 @@ def restore_tasks(
             task.answers = {answer.id: answer for answer in value}
         elif channel == NO_WRITES:
             task.finished = task.stored = True
+        elif channel == COMMANDS:
+            task.finished = task.stored = True
+            task.commands = tuple(value)
         elif channel not in WRITES_IDX_MAP:
             task.finished = task.stored = True
             task.writes.append((channel, value))

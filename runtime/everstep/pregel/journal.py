@@ -255,8 +255,6 @@ class Journal:
 
     def _final_writes(self, task: Task) -> TaskWrites | None:
         """What a task leaves when the run ends in the middle of a step."""
-        if task.commands:
-            return None  # they are on their way up, and not stored yet: the task has to send them again
         if task.finished:
             return self._result_of(task)
         if task.suspended:

@@ -298,6 +298,7 @@ class Run:
         if not ordered:
             return
         if self.request.parent is None:
+            self.channels.refused = tuple(task.name for task in ordered)
             raise InvalidUpdateError(
                 f"node {ordered[0].name!r} returned a Command with graph=Command.PARENT, but graph {self.graph.name!r} "
                 f"has no parent here; leave out graph=, or run this graph as a node of another"

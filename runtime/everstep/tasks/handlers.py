@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from everstep.channels.snapshot import input_copy
-from everstep.constants import ERROR, SCHEDULED
+from everstep.constants import COMMANDS, ERROR, SCHEDULED
 from everstep.errors import RestoredError
 from everstep.tasks.node import Write
 from everstep.tasks.task import Task
@@ -56,9 +56,11 @@ def restore_handlers(tasks: Sequence[Task], pending: Iterable[PendingWrite]) -> 
 
 
 def result_of(task: Task) -> Sequence[Write]:
-    """What is stored of a finished task: its writes, a mark if there are none, or its failure and who handles it."""
+    """What is stored of a finished task: its writes or commands, a mark if there are none, or a handled failure."""
     if task.handler is not None:
         return [(ERROR, task.error), (SCHEDULED, task.handler.name)]
+    if task.commands:
+        return [(COMMANDS, list(task.commands))]
     return task.writes or [(NO_WRITES, None)]
 
 
