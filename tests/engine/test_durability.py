@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 
+from everstep.channels import UntrackedValue
 from everstep.constants import START
 from everstep.context import interrupt
 from everstep.errors import ConfigError
@@ -339,3 +340,31 @@ async def test_in_exit_durability_results_beside_a_failure_are_kept(saver: Any) 
     is_up = True
     assert await graph.ainvoke(None, thread()) == {"log": ["counted", "fixed"]}
     assert runs == 1
+
+
+class WithClient(Log, total=False):
+    client: Annotated[object, UntrackedValue(object)]
+
+
+@pytest.mark.parametrize("durability", DURABILITIES)
+async def test_what_is_never_stored_need_not_be_storable(durability: Any, saver: Any) -> None:
+    connected: list[object] = []
+
+    async def connect(state: WithClient) -> Any:
+        connected.append(object())
+        return {"client": connected[-1]}
+
+    async def use(state: WithClient) -> Update:
+        return {"log": [state["client"] is connected[-1]]}
+
+    async def ask(state: WithClient) -> Update:
+        return {"log": [interrupt("q"), state.get("client")]}
+
+    builder = StateGraph(WithClient).add_node(*says("beside")).add_sequence([connect, use, ask])
+    graph = builder.add_edge(START, "beside").add_edge(START, "connect").compile(saver)
+    await graph.ainvoke({"log": []}, thread(), durability=durability)
+
+    result = await graph.ainvoke(Command(resume="A"), thread(), durability=durability)
+
+    assert result == {"log": ["beside", True, "A", None]}
+    assert len(connected) == 1

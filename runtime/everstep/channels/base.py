@@ -24,6 +24,7 @@ class BaseChannel(ABC, Generic[Value, Update]):
         typ: Type of the value, as annotated.
         key: Name of the channel in its graph; set when the graph is built.
         transient: The value lives for a step or two; it is stored inside the checkpoint.
+        tracked: The value is stored; otherwise neither it is, nor what nodes write to it.
         ticks: `update(())` may change it: a step in which nobody writes is news to it.
         reacts_to_consume: `consume()` may change it.
         reacts_to_finish: `finish()` may change it.
@@ -32,6 +33,7 @@ class BaseChannel(ABC, Generic[Value, Update]):
     __slots__ = ("key", "typ")
 
     transient: ClassVar[bool] = False
+    tracked: ClassVar[bool] = True
     ticks: ClassVar[bool] = False
     reacts_to_consume: ClassVar[bool] = False
     reacts_to_finish: ClassVar[bool] = False

@@ -79,6 +79,7 @@ class UntrackedValue(ValueChannel[Value], Generic[Value]):
     """The last value written, never stored: a resumed run starts without it."""
 
     __slots__ = ("guard",)
+    tracked = False
 
     def __init__(self, typ: Any, key: str = "", guard: bool = True) -> None:
         super().__init__(typ, key)

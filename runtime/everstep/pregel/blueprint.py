@@ -45,6 +45,7 @@ class Blueprint:
         joins: Channels of joins that must complete before a run ends -> the node that waits.
         checks: Raise an `InvalidUpdateError` if what a step has made of a channel's value does not fit it.
         triggers: Channel -> names of the nodes it triggers; computed.
+        untracked: Channels that are never stored; computed.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Blueprint:
     joins: Mapping[str, str] = field(default_factory=dict)
     checks: Mapping[str, Callable[[Any], None]] = field(default_factory=dict)
     triggers: Mapping[str, tuple[str, ...]] = field(init=False, default_factory=dict)
+    untracked: frozenset[str] = field(init=False, default=frozenset())
 
     def __post_init__(self) -> None:
         channels = dict(self.channels)
@@ -72,6 +74,7 @@ class Blueprint:
             channel.key = key
         object.__setattr__(self, "channels", MappingProxyType(channels))
         object.__setattr__(self, "triggers", _trigger_map(self.nodes))
+        object.__setattr__(self, "untracked", frozenset(key for key, one in channels.items() if not one.tracked))
         self._check()
 
     def node_at(self, name: str) -> Node | None:

@@ -147,6 +147,7 @@ def _begin(request: RunRequest, loaded: Loaded, step: int, first_counted: int) -
     if queue is not None:
         queue.rejected = scope.rejected
         start.journal = Journal(queue, config.checkpoint_ns, is_root=request.parent is None)
+        start.journal.untracked = request.graph.untracked
         start.journal.lists = StoredLists(queue.saver.codec, loaded, verify=request.debug)
         scope.calls = CallLog(CallJournal(start.journal))
     return start

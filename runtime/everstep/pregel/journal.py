@@ -20,6 +20,7 @@ from everstep.tasks.task import Task
 from everstep_savers.checkpoint import (
     ERROR,
     INTERRUPT,
+    NO_WRITES,
     NULL_TASK_ID,
     RESUME,
     Checkpoint,
@@ -43,6 +44,7 @@ class Journal:
     Attributes:
         checkpoint_id: The checkpoint against which writes of tasks are stored now.
         is_root: The run owns the thread: it claims it and tells how it ended.
+        untracked: Channels that are not stored, nor the writes to them.
         lists: What is stored of the lists; None stores every list as a whole.
         status: How the run ended, once that is handed over to be stored.
         beside: Writes of `@task` calls by their ids that are not handed over yet; stored when the run leaves.
@@ -55,6 +57,7 @@ class Journal:
         self.lists: StoredLists | None = None
         self.checkpoint_id = ""
         self.status: Status | None = None
+        self.untracked: frozenset[str] = frozenset()
         self.beside: dict[str, TaskWrites] = {}
         self._unstored: list[Task] = []
         self._gathering: asyncio.TimerHandle | None = None
@@ -251,7 +254,10 @@ class Journal:
             self._gathering = None
 
     def _result_of(self, task: Task) -> TaskWrites:
-        return self.writes_of(task, result_of(task))
+        writes = result_of(task)
+        if self.untracked:
+            writes = [write for write in writes if write[0] not in self.untracked] or [(NO_WRITES, None)]
+        return self.writes_of(task, writes)
 
     def _final_writes(self, task: Task) -> TaskWrites | None:
         """What a task leaves when the run ends in the middle of a step."""
