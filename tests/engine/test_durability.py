@@ -169,7 +169,7 @@ async def test_a_failed_run_continued_with_none_runs_only_what_had_not_finished(
 
 
 async def test_a_run_is_never_more_than_two_step_commits_ahead_of_a_slow_store(saver: Any) -> None:
-    steps, delay = 30, 0.01
+    steps, delay = 100, 0.05
     loop, ahead, stored = Loop(steps), [], 0
 
     async def slow(number: int, commit: Any) -> None:
