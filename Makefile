@@ -1,8 +1,8 @@
 # `make help` lists the targets. Each makes the virtual environment it needs.
 
 VENV ?= .venv
-# Extra arguments of pytest, such as PYTEST_ARGS="-x tests/engine".
-PYTEST_ARGS ?=
+# Arguments of pytest, such as PYTEST_ARGS="-x tests/engine"; one process for each core by default.
+PYTEST_ARGS ?= -n auto
 # "-e" installs the sources in place; empty installs a built wheel.
 EDITABLE ?= -e
 ORDERS ?=
