@@ -12,6 +12,7 @@ Every error says what happened, with node, key, thread and value, then the way o
     │   ├── ConfigError (ValueError)          the run's config or input cannot be used
     │   │   └── EmptyInputError               there is nothing to run: no input, and nothing to continue
     │   ├── InvalidUpdateError                a node's result does not fit the graph; the step is not stored
+    │   │   └── NoParentError (ParentCommand)     a command for a containing graph, where there is none
     │   ├── EmptyChannelError                 a channel without a value was read
     │   ├── GraphRecursionError (RecursionError)  the run used up its supersteps
     │   ├── InterruptError                    a question or an answer out of place; nothing was run or written
@@ -76,6 +77,7 @@ __all__ = [
     "InterruptMismatchError",
     "InvalidUpdateError",
     "LeaseLost",
+    "NoParentError",
     "NodeCancelledError",
     "NodeError",
     "NodeTimeoutError",
@@ -321,6 +323,27 @@ class ParentCommand(BaseException):
     def __init__(self, *commands: Command[str]) -> None:
         super().__init__(*commands)
         self.commands = commands
+
+
+class NoParentError(InvalidUpdateError, ParentCommand):
+    """A node of a graph that no other contains returned commands for the graph that contains it.
+
+    Attributes:
+        commands: For whoever runs the graph and can hand them on; also its `args`.
+    """
+
+    def __init__(self, node: str, graph: str, commands: Sequence[Command[str]]) -> None:
+        super().__init__(*commands)
+        self.node, self.graph, self.commands = node, graph, tuple(commands)
+
+    def __str__(self) -> str:
+        return (
+            f"node {self.node!r} returned a Command with graph=Command.PARENT, but graph {self.graph!r} has no parent "
+            f"here; leave out graph=, or run this graph as a node of another"
+        )
+
+    def __reduce__(self) -> Any:
+        return NoParentError, (self.node, self.graph, self.commands)
 
 
 def error_text(error: BaseException) -> str:

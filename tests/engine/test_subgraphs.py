@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import operator
+import pickle
 from typing import Annotated, Any, TypedDict
 
 import pytest
 
 from everstep import START, Command, StateGraph, interrupt
-from everstep.errors import ConfigError, InvalidUpdateError
+from everstep.errors import ConfigError, InvalidUpdateError, ParentCommand
 from everstep_savers.base import AtomicSaver
 from everstep_savers.memory import InMemorySaver
 from tests.engine.graphs import AT_ONCE
@@ -284,6 +285,10 @@ async def test_a_parent_command_at_the_root_is_refused() -> None:
         "node 'up' returned a Command with graph=Command.PARENT, but graph 'root' has no parent here; leave out "
         "graph=, or run this graph as a node of another"
     )
+    # Whoever runs the graph where it has no parent may hand the commands on.
+    assert isinstance(caught.value, ParentCommand)
+    assert [command.goto for command in pickle.loads(pickle.dumps(caught.value)).commands] == ["x"]
+    assert caught.value.args[0].goto == "x"
 
 
 async def test_a_stateful_subgraph_keeps_its_history_from_run_to_run(saver: Saver) -> None:

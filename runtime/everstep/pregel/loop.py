@@ -19,6 +19,7 @@ from everstep.errors import (
     GraphInterrupt,
     GraphRecursionError,
     InvalidUpdateError,
+    NoParentError,
     ParentCommand,
     StepTimeoutError,
     error_text,
@@ -297,13 +298,11 @@ class Run:
         ordered = sorted((task for task in tasks if task.commands), key=path_order)
         if not ordered:
             return
+        commands = [command for task in ordered for command in task.commands]
         if self.request.parent is None:
             self.channels.refused = tuple(task.name for task in ordered)
-            raise InvalidUpdateError(
-                f"node {ordered[0].name!r} returned a Command with graph=Command.PARENT, but graph {self.graph.name!r} "
-                f"has no parent here; leave out graph=, or run this graph as a node of another"
-            )
-        raise ParentCommand(*(command for task in ordered for command in task.commands))
+            raise NoParentError(ordered[0].name, self.graph.name, commands)
+        raise ParentCommand(*commands)
 
     async def suspend(self, status: GraphLifecycleStatus = "pending") -> Any:
         """Store open questions and the results beside them, and leave."""
