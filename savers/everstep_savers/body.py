@@ -9,7 +9,7 @@ encoded already.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 import ormsgpack
@@ -18,6 +18,8 @@ from everstep_savers.checkpoint import Version
 from everstep_savers.codec import SEALED_BODY, Encoded, unread
 from everstep_savers.errors import CodecError
 from everstep_savers.rows import CheckpointRow, TaskResult, WriteRow
+
+T = TypeVar("T")
 
 
 class Body(NamedTuple):
@@ -78,24 +80,30 @@ def place_of(row: CheckpointRow | WriteRow) -> tuple[str, ...]:
 
 def _unpacked(packed: bytes, names: list[str]) -> Body:
     def name(place: Any) -> str:
-        return names[place] if type(place) is int else place
+        return names[place] if type(place) is int else _checked(place, str)
+
+    def write(place: Any, *rest: Any) -> tuple[str, Encoded | None]:
+        return name(place), _encoded(*rest) if rest else None
 
     version_format, seen, updated, transient, results, ts = ormsgpack.unpackb(packed)
     return Body(
         version_format,
         {node: dict(zip(map(name, parts[::2]), parts[1::2], strict=True)) for node, parts in seen.items()},
         updated if updated is None else list(map(name, updated)),
-        {name(place): (tag, data) for place, tag, data in transient},
-        [(_long(task_id), [_write(name(place), rest) for place, *rest in writes]) for task_id, writes in results],
+        {name(place): _encoded(tag, data) for place, tag, data in transient},
+        [(_long(task_id), [write(*each) for each in writes]) for task_id, writes in results],
         ts,
     )
 
 
-def _write(channel: str, rest: Sequence[Any]) -> tuple[str, Encoded | None]:
-    if not rest:
-        return channel, None
-    tag, data = rest
-    return channel, (tag, data)
+def _encoded(tag: Any, data: Any) -> Encoded:
+    return _checked(tag, str), _checked(data, bytes)
+
+
+def _checked(found: Any, kind: type[T]) -> T:
+    if type(found) is not kind:
+        raise TypeError(f"{type(found).__name__} in place of {kind.__name__}")
+    return found
 
 
 def _short(task_id: str) -> str | bytes:
@@ -108,4 +116,4 @@ def _short(task_id: str) -> str | bytes:
 
 
 def _long(task_id: str | bytes) -> str:
-    return task_id if isinstance(task_id, str) else task_id.hex()
+    return task_id if isinstance(task_id, str) else _checked(task_id, bytes).hex()

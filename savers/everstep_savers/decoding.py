@@ -154,13 +154,13 @@ def decode_results(
         for channel, encoded in values:
             if channels is not None and channel not in channels:
                 continue
-            tag, data = encoded or _stored_part(find, channel, versions[channel], child)
+            tag, data = encoded or _stored_part(find, channel, versions.get(channel), child)
             writes.append((task_id, channel, _decode(codec, tag, data, f"write to {channel!r}", child)))
     return writes
 
 
-def _stored_part(find: Find, channel: str, version: str, row: CheckpointRow) -> Encoded:
-    stored = find(channel, version)
+def _stored_part(find: Find, channel: str, version: str | None, row: CheckpointRow) -> Encoded:
+    stored = None if version is None else find(channel, version)
     if stored is None:
         raise CodecError(
             f"the value under version {version!r} is missing", place=(f"write to {channel!r}", *place_of(row))

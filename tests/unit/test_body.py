@@ -6,11 +6,14 @@ from contextlib import suppress
 from typing import Any
 
 import orjson
+import ormsgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from everstep_savers.body import Body, pack_body, unpack_body
+from everstep_savers.codec import default_codec
+from everstep_savers.decoding import decode_results, decode_tuple
 from everstep_savers.errors import CodecError
 from everstep_savers.rows import CheckpointRow
 
@@ -58,4 +61,48 @@ def test_names_that_have_a_version_are_not_repeated() -> None:
 def test_a_body_that_names_a_version_which_is_not_there_is_refused() -> None:
     packed = pack_body(Body(4, {}, ["b"], {}, [], None), ["a", "b"])
     with pytest.raises(CodecError, match=r"the checkpoint's body cannot be read: list index out of range"):
+        unpack_body(row(packed, ["a"]))
+
+
+def mutated(part: Any) -> st.SearchStrategy[Any]:
+    """The same structure, with something else in the place of some of its parts."""
+    other: st.SearchStrategy[Any] = (
+        st.none() | st.integers(-2, 2) | st.booleans() | st.floats() | names | st.binary(max_size=3)
+    )
+    other |= st.lists(other, max_size=2) | st.dictionaries(names, other, max_size=1)
+    if isinstance(part, list):
+        return other | st.tuples(*map(mutated, part)).map(list)
+    if isinstance(part, dict):
+        return other | st.fixed_dictionaries({key: mutated(item) for key, item in part.items()})
+    return other | st.just(part)
+
+
+SOUND = [
+    4,
+    {"node": [0, 1]},
+    [0, "b"],
+    [[0, "m", b"\x01"], ["b", "x", b"\x01"]],
+    [[b"t", [[0], ["b", "n", b""]]]],
+    None,
+]
+
+
+@given(mutated(SOUND).map(ormsgpack.packb))
+def test_a_body_of_another_structure_is_read_or_refused(packed: bytes) -> None:
+    damaged = row(packed, ["a"])
+    with suppress(CodecError):
+        decode_tuple(default_codec, damaged, lambda channel, version: None, [])
+    with suppress(CodecError):
+        decode_results(default_codec, damaged, lambda channel, version: None)
+
+
+def test_a_result_without_bytes_and_without_a_version_is_missing() -> None:
+    packed = pack_body(Body(4, {}, None, {}, [("t", [("b", None)])], None), ["a"])
+    with pytest.raises(CodecError, match=r"the value under version None is missing \(write to 'b', checkpoint 'c'"):
+        decode_results(default_codec, row(packed, ["a"]), lambda channel, version: None)
+
+
+def test_bytes_that_are_none_are_refused() -> None:
+    packed = ormsgpack.packb([4, {}, None, [["a", None, b""]], [], None])
+    with pytest.raises(CodecError, match=r"the checkpoint's body cannot be read: NoneType in place of str"):
         unpack_body(row(packed, ["a"]))
