@@ -67,10 +67,15 @@ class SealedCodec(Codec):
         seals: In the order in which they are put on. What is encrypted cannot be compressed any more.
         allow_pickle: See `Codec`.
         registry: See `Codec`.
+
+    Raises:
+        ValueError: Two of the seals are of one kind: the tag of a value could not tell which of them it bears.
     """
 
     def __init__(self, *seals: Seal, allow_pickle: bool = False, registry: Registry | None = None) -> None:
         super().__init__(allow_pickle=allow_pickle, registry=registry)
+        if len({type(seal) for seal in seals}) < len(seals):
+            raise ValueError("SealedCodec takes one seal of each kind; several keys go into one Encryption")
         self.seals = seals
         self._plain = Codec(allow_pickle=allow_pickle, registry=self._registry)
         self._required = [seal for seal in seals if seal.is_required]

@@ -44,6 +44,12 @@ def test_types_are_registered_with_all_codecs_of_the_registry() -> None:
     assert type(codec.decode(*codec.encode(Item("a", (1,))))) is Item
 
 
+def test_two_seals_of_a_kind_are_refused() -> None:
+    complaint = "SealedCodec takes one seal of each kind; several keys go into one Encryption"
+    with pytest.raises(ValueError, match=f"^{complaint}$"):
+        SealedCodec(Encryption({"2025": OTHER}), Encryption({"2026": KEY}))
+
+
 def test_the_tag_names_the_key_and_the_bytes_tell_nothing() -> None:
     codec = SealedCodec(Encryption({"2025": OTHER, "2026": KEY}))
 
