@@ -122,8 +122,10 @@ def test_any_extended_value_is_read_or_refused(code: int, data: bytes, parts: An
         ("ValueError(<object>)", StoredError("ValueError", "<object>")),
         ("SystemExit(1)", StoredError("SystemExit", "1")),
         ("no repr", StoredError("Exception", "no repr")),
+        (f"KeyError({'-' * 100_000}1)", StoredError("KeyError", "-" * 100_000 + "1")),
         (7, StoredError("Exception", "7")),
     ],
+    ids=lambda part: str(part)[:20],
 )
 def test_a_failure_is_made_of_its_repr(text: Any, expected: Any) -> None:
     found = failure_of(text)

@@ -15,6 +15,7 @@ from everstep.ops.langgraph_threads import OurThread, converted
 from everstep.ops.langgraph_values import StoredValues
 from everstep_savers.base import AtomicSaver
 from everstep_savers.checkpoint import Claim, Commit, Status
+from everstep_savers.codec import Codec
 from everstep_savers.errors import CodecError, PersistenceError
 from everstep_savers.ids import new_checkpoint_id
 from everstep_savers.values.reachable import reachable_classes
@@ -95,7 +96,7 @@ async def import_langgraph(
                 present.append(thread_id)
             else:
                 try:
-                    thread = converted(await source.thread(thread_id), saver.codec, what.tasks)
+                    thread = await _read(source, thread_id, saver.codec, what.tasks)
                     await _store(thread, saver, what)
                 except (CodecError, PersistenceError, ValueError) as error:
                     refused[thread_id] = str(error)
@@ -104,6 +105,15 @@ async def import_langgraph(
             if told is not None:
                 told(number, len(names))
     return Imported(stored, refused, present)
+
+
+async def _read(source: TheirDatabase, thread_id: str, codec: Codec, tasks: Sequence[str]) -> OurThread:
+    try:
+        return converted(await source.thread(thread_id), codec, tasks)
+    except (CodecError, PersistenceError, ValueError):
+        raise
+    except Exception as error:  # whatever rows of another shape than LangGraph's bring about
+        raise CodecError(f"the stored thread cannot be read: {type(error).__name__}: {error}") from error
 
 
 def _told(thread: OurThread) -> ImportedThread:

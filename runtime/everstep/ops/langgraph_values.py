@@ -207,8 +207,8 @@ def failure_of(text: Any) -> Any:
     if isinstance(cls, type) and issubclass(cls, Exception):
         try:
             return cls(*ast.literal_eval(f"({arguments},)" if arguments else "()"))
-        except (ValueError, SyntaxError, TypeError):
-            pass  # its arguments are not plain
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+            pass  # its arguments are not plain, or nested too deep to tell
     return StoredError(name, arguments)
 
 
