@@ -224,6 +224,37 @@ async def test_without_a_query_or_an_index_nothing_is_embedded(open_indexed: Ope
     assert scored(await plain.asearch(("y",), query="a")) == [("k", None)]
 
 
+async def test_writers_of_one_item_leave_the_vectors_of_the_last(postgres_url: str) -> None:
+    """Both have begun before either may write; a database with one writer at a time does not know this."""
+    async with (
+        SQLStore.from_url(postgres_url, index=index()) as one,
+        SQLStore.from_url(postgres_url, index=index()) as other,
+    ):
+        for second in ({"text": "b"}, {"other": "b"}):
+            await one.aput(X, "1", {"other": ""})
+            holder = await asyncpg.connect(postgres_url)
+            async with holder.transaction():
+                await holder.execute("SELECT 1 FROM store_items FOR UPDATE")
+                first = asyncio.create_task(one.aput(X, "1", {"text": "a"}))
+                await _until_waiting(holder, 1)
+                last = asyncio.create_task(other.aput(X, "1", second))
+                await _until_waiting(holder, 2)
+            await holder.close()
+            await asyncio.gather(first, last)
+
+            (found,) = await one.asearch(X, query="b")
+            assert found.value == second
+            assert found.score == (1.0 if "text" in second else None)
+
+
+async def _until_waiting(connection: Any, count: int) -> None:
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    async with asyncio.timeout(30):
+        while await connection.fetchval(waiting) < count:
+            # What is seen of other connections does not change within a transaction otherwise.
+            await connection.execute("SELECT pg_stat_clear_snapshot()")
+
+
 async def test_the_texts_of_a_batch_are_embedded_at_once_and_each_text_once(open_indexed: OpenStore) -> None:
     letters = Letters()
     store = await open_indexed(index=index(letters))

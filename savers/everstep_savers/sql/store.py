@@ -196,7 +196,7 @@ class SQLStore(OpensDatabase, AsyncBatchedBaseStore):
         removed = sorted(_place(op) for op in puts if op.value is None)
         indexed = self._vector_rows(puts, vectors)
         if (await self._opened()).is_postgres:
-            return _postgres_steps(rows, removed, indexed)
+            return _postgres_steps(rows, removed, indexed, is_indexing=self._index is not None)
         return _sqlite_steps(rows, removed, indexed)
 
     def _row(self, op: PutOp) -> ItemRow:
@@ -401,13 +401,20 @@ def _place(op: GetOp | PutOp) -> Place:
     return ".".join(op.namespace), op.key
 
 
-def _postgres_steps(rows: Sequence[ItemRow], removed: Sequence[Place], indexed: Sequence[VectorRow]) -> list[Step]:
+def _postgres_steps(
+    rows: Sequence[ItemRow], removed: Sequence[Place], indexed: Sequence[VectorRow], *, is_indexing: bool
+) -> list[Step]:
     steps: list[Step] = []
     if rows:
         steps.append((_of_dialect(True, statements.put_statement), statements.put_values(rows)))
     if removed:
         keys = statements.key_values(removed, is_postgres=True)
         steps.append((_of_dialect(True, statements.delete_statement), keys))
+    if is_indexing:
+        # The statements above do not see vectors that another writer stored while they waited for its items.
+        written = [*((row.namespace, row.key) for row in rows), *removed]
+        keys = statements.key_values(written, is_postgres=True)
+        steps.append((_of_dialect(True, statements.forget_statement), keys))
     if indexed:
         steps.append((_of_dialect(True, statements.vector_statement), statements.vector_values(indexed)))
     return steps
@@ -416,7 +423,7 @@ def _postgres_steps(rows: Sequence[ItemRow], removed: Sequence[Place], indexed: 
 def _sqlite_steps(rows: Sequence[ItemRow], removed: Sequence[Place], indexed: Sequence[VectorRow]) -> list[Step]:
     written = [*((row.namespace, row.key) for row in rows), *removed]
     steps: list[Step] = [
-        (_prepared(False, statements.forget_statement), statements.key_values(written, is_postgres=False))
+        (_of_dialect(False, statements.forget_statement), statements.key_values(written, is_postgres=False))
     ]
     steps += [(_of_dialect(False, statements.put_statement), row._asdict()) for row in rows]
     if removed:

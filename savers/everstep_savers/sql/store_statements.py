@@ -219,9 +219,9 @@ def delete_statement(*, is_postgres: bool) -> Delete:
     return removed.add_cte(_forgotten()) if is_postgres else removed
 
 
-def forget_statement() -> Delete:
-    """Remove the vectors of items on SQLite."""
-    return delete(store_vectors).where(_is_named(store_vectors, is_postgres=False))
+def forget_statement(*, is_postgres: bool) -> Delete:
+    """Remove the vectors of items."""
+    return delete(store_vectors).where(_is_named(store_vectors, is_postgres=is_postgres))
 
 
 def vector_statement(*, is_postgres: bool) -> Insert:
