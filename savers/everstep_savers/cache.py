@@ -166,8 +166,8 @@ def unique_keys(keys: Iterable[FullKey]) -> list[FullKey]:
 
 
 def microseconds(seconds: float) -> int:
-    """A time as it is kept."""
-    return int(seconds * 1_000_000)
+    """A time as it is kept; a database's integers are not endless."""
+    return int(min(seconds * 1_000_000, 2**62))
 
 
 def _place(namespace: Namespace) -> str:

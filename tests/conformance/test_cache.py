@@ -46,6 +46,13 @@ async def test_an_entry_ends_with_its_time(cache: Cache, clock: Clock) -> None:
     assert await cache.aget([at(key) for key in ("short", "long", "ever", "never")]) == {at("long"): 2, at("ever"): 3}
 
 
+async def test_an_entry_may_live_for_ever(cache: Cache, clock: Clock) -> None:
+    await cache.aset({at("a"): (1, 10**300)})
+    clock.now += 10**10
+
+    assert await cache.aget([at("a")]) == {at("a"): 1}
+
+
 async def test_reading_does_not_make_an_entry_live_longer(cache: Cache, clock: Clock) -> None:
     await cache.aset({at("a"): (1, 10)})
     clock.now += 9

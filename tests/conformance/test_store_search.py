@@ -161,6 +161,14 @@ async def test_a_filter_that_cannot_be_is_refused_though_nothing_is_stored(
     assert str(caught.value) == complaint
 
 
+async def test_a_page_may_be_larger_than_any_number_of_a_database(store: BaseStore) -> None:
+    await store.aput(("x",), "k", {})
+
+    assert len(await store.asearch((), limit=10**30)) == 1
+    assert await store.asearch((), offset=10**30) == []
+    assert await store.alist_namespaces(limit=10**30) == [("x",)]
+
+
 @pytest.mark.parametrize(("name", "value"), [("limit", -1), ("offset", -2)])
 async def test_a_negative_page_is_refused(store: BaseStore, name: str, value: int) -> None:
     options: Any = {name: value}

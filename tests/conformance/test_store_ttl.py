@@ -127,6 +127,14 @@ async def test_a_time_that_is_none_is_refused(store: BaseStore, ttl: float) -> N
     assert str(caught.value) == f"the ttl of item 'k' is minutes and greater than zero, got {ttl}"
 
 
+@pytest.mark.parametrize("ttl", [1e300, float("inf")])
+async def test_an_item_may_live_for_ever(store: BaseStore, clock: Clock, ttl: float) -> None:
+    await store.aput(X, "k", {}, ttl=ttl)
+    clock.now += 100 * 365 * 24 * 60 * MINUTE
+
+    assert await store.aget(X, "k") is not None
+
+
 async def test_a_config_that_would_do_nothing_is_refused(open_store: OpenStore) -> None:
     with pytest.raises(ValueError) as caught:
         await open_store(ttl={"default": 5})

@@ -17,6 +17,9 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypedDict
 from everstep_savers.addresses import checked_key
 from everstep_savers.store.matching import as_namespace, check_filter, check_namespace, check_pattern, check_root
 
+# Larger numbers are taken for this one: databases have no integers for twice as much.
+MOST = 2**61
+
 # Labels to match namespaces with; the label "*" matches any one label.
 NamespacePath: TypeAlias = tuple[str, ...]
 NamespaceMatchType: TypeAlias = Literal["prefix", "suffix"]
@@ -398,8 +401,7 @@ def _checked(op: Op) -> Op:
         return op._replace(namespace=as_namespace(op.namespace), key=_key(op.key))
     if isinstance(op, PutOp):
         return _checked_put(op)
-    _check_count("limit", op.limit)
-    _check_count("offset", op.offset)
+    op = op._replace(limit=_count("limit", op.limit), offset=_count("offset", op.offset))
     if isinstance(op, SearchOp):
         check_filter(op.filter)
         return op._replace(namespace_prefix=as_namespace(op.namespace_prefix))
@@ -424,9 +426,10 @@ def _key(key: Any) -> str:
     return checked_key("key", str(key))  # int and UUID are usual keys
 
 
-def _check_count(name: str, count: int) -> None:
+def _count(name: str, count: int) -> int:
     if count < 0:
         raise ValueError(f"{name} must not be negative, got {count!r}")
+    return min(count, MOST)
 
 
 def check_ttl_config(config: TTLConfig | None) -> TTLConfig | None:

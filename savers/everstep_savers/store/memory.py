@@ -17,6 +17,7 @@ from everstep_savers.codec import Codec, Encoded, default_codec
 from everstep_savers.errors import CodecError
 from everstep_savers.sealing import item_place
 from everstep_savers.store.base import (
+    MOST,
     BaseStore,
     GetOp,
     Item,
@@ -215,7 +216,7 @@ def decode_value(codec: Codec, encoded: Encoded, namespace: Namespace, key: str)
 
 def ttl_of(op: PutOp) -> int | None:
     """How long an item lives, in microseconds."""
-    return None if op.ttl is None else max(int(op.ttl * MINUTE), 1)
+    return None if op.ttl is None else max(int(min(op.ttl * MINUTE, MOST)), 1)
 
 
 def time_of(microseconds: int) -> datetime:
