@@ -204,10 +204,18 @@ def test_a_prune_needs_to_know_what(filled: str, capsys: pytest.CaptureFixture[s
         "",
         "name threads, or say how old: --older-than 30d; --older-than 0s prunes every thread\n",
     )
+    for age in ("soon", "99999999999w", "900000w"):
+        with pytest.raises(SystemExit) as caught:
+            said(capsys, "prune", "--older-than", age, "--url", filled)
+        assert caught.value.code == 2
+        assert f"'{age}' is neither an age such as 30d, 12h or 2w nor a date" in capsys.readouterr().err
+
+
+def test_a_status_that_is_none_is_refused(filled: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
-        said(capsys, "prune", "--older-than", "soon", "--url", filled)
+        said(capsys, "list", "--url", filled, "--status", "finished")
     assert caught.value.code == 2
-    assert "'soon' is neither an age such as 30d, 12h or 2w nor a date such as 2024-05-01" in capsys.readouterr().err
+    assert "argument --status: invalid choice: 'finished'" in capsys.readouterr().err
 
 
 def test_threads_in_another_place_are_listed(empty_url: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,13 +9,13 @@ import argparse
 import json
 import re
 from collections.abc import Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, get_args
 
 from everstep.ops.report import Report, add_command, add_database, add_types, annotations_of, saver_of, table
 from everstep.types import Interrupt
-from everstep_savers.checkpoint import INTERRUPT, CheckpointTuple, ThreadRecord
+from everstep_savers.checkpoint import INTERRUPT, CheckpointTuple, Status, ThreadRecord
 from everstep_savers.errors import CheckpointNotFound
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -28,7 +28,12 @@ def add_threads(groups: Any) -> None:
     parser = groups.add_parser("threads", help="threads and their history")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     listing = add_command(commands, "list", list_threads)
-    listing.add_argument("--status", help="only threads whose last run ended so, such as interrupted or failed")
+    listing.add_argument(
+        "--status",
+        choices=get_args(Status),
+        metavar="STATUS",
+        help=f"only threads whose last run stands so: {', '.join(get_args(Status))}",
+    )
     showing = add_command(commands, "show", show_thread)
     history = add_command(commands, "history", show_history)
     deleting = add_command(commands, "delete", delete_threads)
@@ -205,10 +210,11 @@ def _moment(at: datetime | None) -> str | None:
     return None if at is None else at.isoformat(timespec="seconds")
 
 
-def _age(text: str) -> datetime | timedelta:
+def _age(text: str) -> datetime:
     """An age or a date from the command line."""
     if found := re.fullmatch(r"(\d+)([smhdw])", text):
-        return timedelta(**{_UNITS[found[2]]: int(found[1])})
+        with suppress(OverflowError):  # older than the calendar is no age either
+            return datetime.now(UTC) - timedelta(**{_UNITS[found[2]]: int(found[1])})
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
