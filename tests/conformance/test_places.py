@@ -154,6 +154,8 @@ async def test_an_engine_of_the_host_takes_a_place(placed: tuple[str, dict[str, 
     ("options", "complaint"),
     [
         ({"schema": "mine"}, "SQLite has no schemas: use table_prefix='mine_' in place of schema"),
+        ({"schema": "order"}, "schema must not be a name that Postgres keeps for itself: 'order'"),
+        ({"schema": "pg_mine"}, "schema must not be a name that Postgres keeps for itself: 'pg_mine'"),
         ({"schema": 'a"; DROP'}, "schema must be made of a-z, 0-9 and _, and not begin with a digit: 'a\"; DROP'"),
         (
             {"table_prefix": "My-"},

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 from sqlalchemy import MetaData
+from sqlalchemy.dialects.postgresql.base import RESERVED_WORDS
 
 from everstep_savers.sql.schema import VERSION_TABLE, alembic_version, metadata
 
@@ -37,6 +38,8 @@ class Place:
     def __post_init__(self) -> None:
         if self.schema is not None and not _SCHEMA.fullmatch(self.schema):
             raise ValueError(f"schema must be made of a-z, 0-9 and _, and not begin with a digit: {self.schema!r}")
+        if self.schema in RESERVED_WORDS or (self.schema or "").startswith("pg_"):
+            raise ValueError(f"schema must not be a name that Postgres keeps for itself: {self.schema!r}")
         if not _PREFIX.fullmatch(self.table_prefix):
             raise ValueError(
                 "table_prefix must be made of a-z, 0-9 and _, not begin with a digit, and have 30 characters "
