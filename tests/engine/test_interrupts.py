@@ -143,6 +143,19 @@ async def test_questions_of_several_tasks_are_asked_at_once_and_answered_by_id(s
     assert sorted(nodes.entered) == ["a", "a", "b", "b", "c"]
 
 
+async def test_a_command_to_a_deferred_node_that_asks_keeps_its_question(saver: Any) -> None:
+    async def last(state: Log) -> Update:
+        return {"log": [interrupt("q")]}
+
+    builder = StateGraph(Log).add_node(*says("a")).add_node(last, defer=True)
+    graph = builder.add_edge(START, "a").add_edge("a", "last").compile(saver)
+    [question] = (await graph.ainvoke({"log": []}, thread()))["__interrupt__"]
+    result = await graph.ainvoke(Command(goto="last"), thread())
+    assert [one.id for one in result["__interrupt__"]] == [question.id]
+    assert (await graph.aget_state(thread())).next == ("last",)
+    assert await graph.ainvoke(Command(resume="A"), thread()) == {"log": ["a", "A"]}
+
+
 async def test_answering_one_task_does_not_enter_the_body_of_another(saver: Any) -> None:
     nodes = Asking()
     graph = side_by_side(nodes.asks("a"), nodes.asks("b"), nodes.works("c"), saver=saver)

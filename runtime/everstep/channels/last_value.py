@@ -142,7 +142,8 @@ class LastValueAfterFinish(ValueChannel[Value], Generic[Value]):
     def update(self, values: Sequence[Value]) -> bool:
         if not values:
             return False
-        self.value, self.finished = values[-1], False
+        # A node that waits already, for an answer or to be tried again, goes on waiting for that alone.
+        self.value, self.finished = values[-1], self.is_available()
         return True
 
     def consume(self) -> bool:
