@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Self
 
-from everstep.channels.base import BaseChannel, Value
+from everstep.channels.base import BaseChannel, Value, ValueChannel
 from everstep.channels.message_ids import with_message_ids
 from everstep.channels.reducer import concrete, overwrite_of
-from everstep.errors import EmptyChannelError, InvalidUpdateError
+from everstep.errors import InvalidUpdateError
 from everstep.types import MISSING
 from everstep_savers.checkpoint import PendingWrite
 from everstep_savers.delta import DeltaSeed, is_log
@@ -25,7 +25,7 @@ Reducer = Callable[[Any, Sequence[Any]], Any]
 _COPIED = frozenset({list, dict, set})
 
 
-class DeltaChannel(BaseChannel[Value, Any], Generic[Value]):
+class DeltaChannel(ValueChannel[Value], Generic[Value]):
     """Reduces all writes of a superstep at once: ``reducer(value, [write, ...])``.
 
     The value starts from the type called without arguments. One `Overwrite` a step replaces the value; the other
@@ -42,7 +42,7 @@ class DeltaChannel(BaseChannel[Value, Any], Generic[Value]):
         value: The value; `MISSING` in a specification.
     """
 
-    __slots__ = ("_stored", "reducer", "snapshot_frequency", "value")
+    __slots__ = ("_stored", "reducer", "snapshot_frequency")
 
     def __init__(self, reducer: Reducer, typ: Any = None, *, snapshot_frequency: int = 100, key: str = "") -> None:
         if snapshot_frequency < 1:
@@ -50,7 +50,6 @@ class DeltaChannel(BaseChannel[Value, Any], Generic[Value]):
         super().__init__(None if typ is None else concrete(typ), key)
         self.reducer = reducer
         self.snapshot_frequency = snapshot_frequency
-        self.value: Any = MISSING
         self._stored: Any = MISSING
 
     def __eq__(self, other: object) -> bool:
@@ -58,7 +57,7 @@ class DeltaChannel(BaseChannel[Value, Any], Generic[Value]):
             return NotImplemented
         return (self.reducer, self.snapshot_frequency) == (other.reducer, other.snapshot_frequency)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     @property
     def ValueType(self) -> Any:  # noqa: N802 - the ecosystem's name
@@ -94,18 +93,6 @@ class DeltaChannel(BaseChannel[Value, Any], Generic[Value]):
 
     def snapshot(self) -> Any:
         return self.value
-
-    def get(self) -> Value:
-        if self.value is MISSING:
-            raise EmptyChannelError(f"channel {self.key!r} has no value yet")
-        value: Value = self.value
-        return value
-
-    def peek(self) -> Any:
-        return self.value
-
-    def is_available(self) -> bool:
-        return self.value is not MISSING
 
     def update(self, values: Sequence[Any]) -> bool:
         if not values:
