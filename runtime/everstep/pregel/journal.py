@@ -90,8 +90,7 @@ class Journal:
         A crash from here on resumes with the handler, not with the node.
         """
         if self.queue.durability != "exit":
-            commit = Commit(self.queue.thread_id, token=self.queue.token, writes=[self._result_of(task)])
-            await unbroken(self.queue.behind(self._prepare(commit)))
+            await unbroken(self.queue.behind(self.prepare([self._result_of(task)])))
             task.stored = True
 
     def results_of(self, tasks: Sequence[Task]) -> Sequence[TaskWrites]:

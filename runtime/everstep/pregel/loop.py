@@ -392,8 +392,9 @@ class Run:
     async def _leave(self, status: Status, text: str | None) -> None:
         assert self.journal is not None
         # Writes that the barrier refused are not a result: once their node is mended it has to run again.
-        refused = [task for task in self.tasks if task.name in self.channels.refused]
-        tasks = [task for task in self.tasks if task not in refused]
+        names = self.channels.refused
+        refused = [task for task in self.tasks if task.name in names]
+        tasks = [task for task in self.tasks if task.name not in names]
         try:
             await self.journal.leave_shielded(status, text, tasks, refused)
         except (PersistenceError, OSError, TimeoutError) as error:
