@@ -17,7 +17,7 @@ from everstep_savers.base import AtomicSaver
 from everstep_savers.checkpoint import Claim, Commit, Status
 from everstep_savers.codec import Codec
 from everstep_savers.errors import CodecError, PersistenceError
-from everstep_savers.ids import new_checkpoint_id
+from everstep_savers.ids import new_run_id
 from everstep_savers.values.reachable import reachable_classes
 
 
@@ -128,7 +128,7 @@ def _classes(annotations: Iterable[Any]) -> Iterable[type]:
 
 async def _store(thread: OurThread, saver: AtomicSaver[Any], what: Import) -> None:
     run_id = next((each.metadata["run_id"] for each in reversed(thread.checkpoints) if "run_id" in each.metadata), None)
-    claim = Claim(seen=None, run_id=run_id or new_checkpoint_id(), graph=what.graph)
+    claim = Claim(seen=None, run_id=run_id or new_run_id(), graph=what.graph)
     commit = Commit(
         thread.thread_id,
         claim=claim,

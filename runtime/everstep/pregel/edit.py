@@ -40,7 +40,7 @@ from everstep_savers.checkpoint import (
     TaskWrites,
     copy_checkpoint,
 )
-from everstep_savers.ids import new_checkpoint_id
+from everstep_savers.ids import new_run_id
 
 # `as_node` of an update that copies a checkpoint, with other results for some of its tasks.
 COPY = "__copy__"
@@ -251,7 +251,7 @@ class _Editor:
     async def commit(self) -> dict[str, Any]:
         """Claim the thread and store all checkpoints in one transaction."""
         seen = self.thread
-        run_id = self.config.run_id or new_checkpoint_id()
+        run_id = self.config.run_id or new_run_id()
         starting_point = self._starting_point()
         claim = Claim(seen, run_id, self.graph.name, starting_point=starting_point, is_from_past=self.is_past)
         commit = Commit(

@@ -58,7 +58,7 @@ from everstep.tasks.replay import Journalled
 from everstep.tasks.task import Task
 from everstep.types import MISSING, Command
 from everstep_savers.checkpoint import CheckpointTuple, Claim, Loaded, NewCheckpoint, PendingWrite, TaskWrites
-from everstep_savers.ids import new_checkpoint_id
+from everstep_savers.ids import new_run_id
 
 
 @dataclass(slots=True)
@@ -366,7 +366,7 @@ async def _claim(
     start.scope.branch, start.scope.skipped = point.id, point.skipped
     claim = Claim(
         seen=seen,
-        run_id=request.config.run_id or new_checkpoint_id(),
+        run_id=request.config.run_id or new_run_id(),
         graph=request.graph.name,
         attempt=seen.attempt + 1 if seen is not None and seen.status == "running" else 1,
         input=None if fresh is None else fresh.input,
