@@ -87,6 +87,14 @@ def copy_refused(source: str, target: str) -> ThreadConflict:
     )
 
 
+def copy_outrun(source: str, target: str) -> ThreadConflict:
+    """The error for a copy whose source is written to all the time."""
+    return ThreadConflict(
+        f"thread {source!r} was not copied to {target!r}: it was written to while its encrypted values were read, "
+        "again and again; nothing was written. Copy it when its run has stopped."
+    )
+
+
 def _described(token: int | None, head: str | None) -> str:
     if token is None:
         return "no row"

@@ -88,15 +88,16 @@ class SealedCodec(Codec):
     def is_secret(self) -> bool:
         return any(seal.is_secret for seal in self.seals)
 
-    def renewed(self, encoded: Encoded, place: str = "") -> Encoded:
-        """The same, sealed as it would be now; itself if it is.
+    def renewed(self, encoded: Encoded, place: str = "", new_place: str | None = None) -> Encoded:
+        """The same, sealed as it would be now, for a new place if there is one; itself if it is.
 
         Raises:
             CodecError: It cannot be opened.
         """
-        if not self.seals or self.seals[-1].is_newest(encoded[0]):
+        new_place = place if new_place is None else new_place
+        if not self.seals or (new_place == place and self.seals[-1].is_newest(encoded[0])):
             return encoded
-        return self.close(self.open(encoded, place), place)
+        return self.close(self.open(encoded, place), new_place)
 
     def close(self, encoded: Encoded, place: str = "") -> Encoded:
         for seal in self.seals:
@@ -131,10 +132,13 @@ def closed_commit(codec: Codec, commit: EncodedCommit) -> EncodedCommit:
     if not codec.seals:
         return commit
     return commit._replace(
-        claim=None if commit.claim is None else _closed_claim(codec, commit.claim),
-        error=None if commit.error is None else _closed_text(codec, commit.error),
+        claim=None if commit.claim is None else _closed_claim(codec, commit.claim, commit.thread_id),
+        error=None if commit.error is None else _closed_text(codec, commit.error, commit.thread_id),
         checkpoints=[row._replace(body=_closed_body(codec, row)) for row in commit.checkpoints],
-        values=[_closed(codec, row, value_place(row.checkpoint_ns, row.channel, row)) for row in commit.values],
+        values=[
+            _closed(codec, row, value_place(row.thread_id, row.checkpoint_ns, row.channel, row))
+            for row in commit.values
+        ],
         writes=[_closed(codec, row, write_place(row)) for row in commit.writes],
     )
 
@@ -147,23 +151,24 @@ def opened_checkpoint(codec: Codec, row: CheckpointRow) -> CheckpointRow:
         return row._replace(body=SEALED_BODY + UNOPENED.encode() + error.reason.encode())
 
 
-def renewed_body(codec: SealedCodec, row: CheckpointRow) -> bytes:
-    """A checkpoint's body, sealed as it would be now."""
-    return _put_together(codec.renewed(_taken_apart(row.body), _body_place(row)))
+def renewed_body(codec: SealedCodec, row: CheckpointRow, thread_id: str) -> bytes:
+    """A checkpoint's body, sealed as it would be now in this thread."""
+    new_place = _body_place(row._replace(thread_id=thread_id))
+    return _put_together(codec.renewed(_taken_apart(row.body), _body_place(row), new_place))
 
 
-def renewed_text(codec: SealedCodec, text: str) -> str:
+def renewed_text(codec: SealedCodec, text: str, place: str, new_place: str) -> str:
     """The text of a run's error, sealed as it would be now."""
     encoded = ("t", text.encode())
     if text.startswith(_SEALED_TEXT):
         tag, _, data = text.removeprefix(_SEALED_TEXT).partition(" ")
         encoded = (tag, b64decode(data))
-    return _sealed_text(codec.renewed(encoded, "error"))
+    return _sealed_text(codec.renewed(encoded, place, new_place))
 
 
-def opened_value(codec: Codec, checkpoint_ns: str, channel: str, row: StoredValue) -> StoredValue:
+def opened_value(codec: Codec, thread_id: str, checkpoint_ns: str, channel: str, row: StoredValue) -> StoredValue:
     """A value opened; one that cannot be opened says why when it is decoded."""
-    return _opened(codec, row, value_place(checkpoint_ns, channel, row))
+    return _opened(codec, row, value_place(thread_id, checkpoint_ns, channel, row))
 
 
 def opened_write(codec: Codec, row: WriteRow) -> WriteRow:
@@ -175,12 +180,12 @@ def opened_thread(codec: Codec, row: ThreadRow) -> ThreadRow:
     """A thread's row with its input and the text of its error opened."""
     if row.input_tag is not None:
         try:
-            tag, data = codec.open((row.input_tag, row.input_data or b""), "input")
+            tag, data = codec.open((row.input_tag, row.input_data or b""), input_place(row.thread_id))
         except CodecError as error:
             tag, data = UNOPENED + error.reason, b""
         row = row._replace(input_tag=tag, input_data=data)
     if row.error is not None and row.error.startswith(_SEALED_TEXT):
-        row = row._replace(error=_opened_text(codec, row.error))
+        row = row._replace(error=_opened_text(codec, row.error, row.thread_id))
     return row
 
 
@@ -197,10 +202,10 @@ def _opened(codec: Codec, row: RowT, place: str) -> RowT:
     return row._replace(tag=tag, data=data)
 
 
-def _closed_claim(codec: Codec, claim: EncodedClaim) -> EncodedClaim:
+def _closed_claim(codec: Codec, claim: EncodedClaim, thread_id: str) -> EncodedClaim:
     if claim.input_tag is None:
         return claim
-    tag, data = codec.close((claim.input_tag, claim.input_data or b""), "input")
+    tag, data = codec.close((claim.input_tag, claim.input_data or b""), input_place(thread_id))
     return replace(claim, input_tag=tag, input_data=data)
 
 
@@ -220,8 +225,8 @@ def _taken_apart(body: bytes) -> Encoded:
     return tag.decode("ascii", "replace"), data
 
 
-def _closed_text(codec: Codec, text: str) -> str:
-    return _sealed_text(codec.close(("t", text.encode()), "error"))
+def _closed_text(codec: Codec, text: str, thread_id: str) -> str:
+    return _sealed_text(codec.close(("t", text.encode()), error_place(thread_id)))
 
 
 def _sealed_text(encoded: Encoded) -> str:
@@ -229,27 +234,35 @@ def _sealed_text(encoded: Encoded) -> str:
     return data.decode() if tag == "t" else f"{_SEALED_TEXT}{tag} {b64encode(data).decode()}"
 
 
-def _opened_text(codec: Codec, text: str) -> str:
+def _opened_text(codec: Codec, text: str, thread_id: str) -> str:
     tag, _, data = text.removeprefix(_SEALED_TEXT).partition(" ")
     try:
-        return codec.open((tag, b64decode(data)), "error")[1].decode()
+        return codec.open((tag, b64decode(data)), error_place(thread_id))[1].decode()
     except (CodecError, ValueError):
         return text
 
 
-# A thread that is copied keeps its rows as they are: its id is no part of a place.
+# Places begin with what is there and its thread: whoever copies a thread has to seal its rows anew.
 
 
-def value_place(checkpoint_ns: str, channel: str, row: ValueRow | StoredValue) -> str:
-    return _place("value", checkpoint_ns, channel, row.version, row.base or "")
+def value_place(thread_id: str, checkpoint_ns: str, channel: str, row: ValueRow | StoredValue) -> str:
+    return _place("value", thread_id, checkpoint_ns, channel, row.version, row.base or "")
+
+
+def input_place(thread_id: str) -> str:
+    return _place("input", thread_id)
+
+
+def error_place(thread_id: str) -> str:
+    return _place("error", thread_id)
 
 
 def write_place(row: WriteRow) -> str:
-    return _place("write", row.checkpoint_ns, row.checkpoint_id, row.task_id, str(row.idx), row.channel)
+    return _place("write", row.thread_id, row.checkpoint_ns, row.checkpoint_id, row.task_id, str(row.idx), row.channel)
 
 
 def _body_place(row: CheckpointRow) -> str:
-    return _place("body", row.checkpoint_ns, row.checkpoint_id, row.parent_id or "", row.versions)
+    return _place("body", row.thread_id, row.checkpoint_ns, row.checkpoint_id, row.parent_id or "", row.versions)
 
 
 def _place(*names: str) -> str:

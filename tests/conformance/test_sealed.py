@@ -13,13 +13,15 @@ import pytest
 from everstep import Command, interrupt
 from everstep_savers import CodecError, Compression, Encryption, SealedCodec
 from everstep_savers.addresses import Address
-from everstep_savers.sql import resealing
+from everstep_savers.checkpoint import empty_checkpoint
+from everstep_savers.errors import ThreadConflict
+from everstep_savers.sql import copying, resealing
 from everstep_savers.sql.cache import SQLCache
 from everstep_savers.sql.saver import SQLSaver
 from everstep_savers.sql.schema import metadata
 from everstep_savers.sql.store import SQLStore
 from everstep_savers.store import InMemoryStore
-from tests.conformance.records import checkpoint, claim, config, new, step
+from tests.conformance.records import checkpoint, claim, config, named, new, put_chain, step
 from tests.engine.graphs import Log, Update, chain, history, says, thread
 
 KEY, OTHER = b"k" * 32, b"o" * 32
@@ -240,6 +242,106 @@ async def test_the_bytes_of_a_value_are_opened_for_an_admin(saver_url: str) -> N
         await saver.aput(config(), made, {}, {"secret": 1})
 
         assert await saver.araw_value("t-1", "secret") == saver.codec.encode(SECRET)
+
+
+# What is of one thread put into the same place of another.
+SWAPPED = "UPDATE {table} SET {column} = (SELECT o.{column} FROM {table} o WHERE o.thread_id = 'b' AND {same})"
+
+
+def swapped(table: str, column: str, *keys: str) -> str:
+    same = " AND ".join(f"o.{key} = {table}.{key}" for key in keys) or "true"
+    return f"{SWAPPED.format(table=table, column=column, same=same)} WHERE thread_id = 'a'"
+
+
+@pytest.mark.parametrize(
+    ("statement", "place"),
+    [
+        (swapped("channel_values", "data", "channel", "version"), "state key"),
+        (swapped("checkpoint_writes", "data", "checkpoint_id", "task_id", "idx"), "write to '__interrupt__'"),
+        (swapped("checkpoints", "body", "checkpoint_id"), "checkpoint"),
+        (swapped("threads", "input_data"), "input"),
+    ],
+    ids=["values", "questions", "checkpoints", "inputs"],
+)
+async def test_whoever_can_write_the_database_cannot_swap_what_threads_have(
+    saver_url: str, statement: str, place: str
+) -> None:
+    """Threads of the same history: the copy has the ids of its source."""
+    async with SQLSaver.from_url(saver_url, codec=codec()) as saver:
+        await chain(asks, saver=saver).ainvoke({"log": [SECRET]}, thread("a"))
+        await saver.acopy_thread("a", "b")
+        for thread_id in "ab":
+            seen = await saver.aget_thread(thread_id)
+            await saver.acommit(saver.prepare(claim(thread_id, seen=seen, input=thread_id, has_input=True)))
+
+    await execute(saver_url, statement)
+
+    async with SQLSaver.from_url(saver_url, codec=codec()) as saver:
+        with pytest.raises(CodecError, match="cannot be decrypted: it was changed or put into another place") as caught:
+            await (saver.aget_thread("a") if place == "input" else saver.aget_tuple(config("a")))
+    assert place in str(caught.value)
+
+
+async def test_the_error_of_another_thread_cannot_be_shown_for_a_threads_own(saver_url: str) -> None:
+    async with SQLSaver.from_url(saver_url, codec=codec()) as saver:
+        for thread_id in "ab":
+            with pytest.raises(ValueError, match="no such customer"):
+                await chain(fails, saver=saver).ainvoke({"log": []}, thread(thread_id))
+
+    await execute(saver_url, swapped("threads", "error"))
+
+    async with SQLSaver.from_url(saver_url, codec=codec()) as saver:
+        record = await saver.aget_thread("a")
+        assert record is not None
+        assert str(record.error).startswith("sealed e:2026 ")
+
+
+async def test_a_copy_of_an_encrypted_thread_goes_its_own_way(saver_url: str) -> None:
+    async with SQLSaver.from_url(saver_url, codec=codec()) as saver:
+        graph = chain(tells, asks, saver=saver)
+        await graph.ainvoke({"log": [SECRET] * 30}, thread("a"))
+
+        await saver.acopy_thread("a", "b")
+
+        assert [each.values for each in await history(graph, thread("b"))] == [
+            each.values for each in await history(graph, thread("a"))
+        ]
+        answered = await graph.ainvoke(Command(resume="yes"), thread("b"))
+        assert answered["log"] == [*[SECRET] * 31, "yes"]
+        assert (await graph.aget_state(thread("a"))).interrupts
+        with pytest.raises(ThreadConflict, match="thread 'b' exists already; nothing was written"):
+            await saver.acopy_thread("a", "b")
+        with pytest.raises(ThreadConflict, match="there is no thread 'c'"):
+            await saver.acopy_thread("c", "d")
+
+
+@pytest.mark.parametrize("times", [copying.TRIES - 1, copying.TRIES])
+async def test_a_copy_of_an_encrypted_thread_is_of_one_moment(
+    saver_url: str, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    async with SQLSaver.from_url(saver_url, codec=codec()) as saver:
+        made = await put_chain(saver, 3)
+        database: Any = saver._database
+        write = database.write
+
+        async def after_another(steps: Any) -> bool:
+            if len(made) < 3 + times:
+                made.append(empty_checkpoint()["id"])
+                await saver.aput(config("t-1", made[-2]), {**empty_checkpoint(), "id": made[-1]}, {}, {})
+            return bool(await write(steps))
+
+        monkeypatch.setattr(database, "write", after_another)
+        if times < copying.TRIES:
+            await saver.acopy_thread("t-1", "t-2")
+            assert [named(each) async for each in saver.alist(config("t-2"))] == made[::-1]
+            return
+        complaint = (
+            "thread 't-1' was not copied to 't-2': it was written to while its encrypted values were read, again and "
+            "again; nothing was written. Copy it when its run has stopped."
+        )
+        with pytest.raises(ThreadConflict, match=f"^{complaint}$"):
+            await saver.acopy_thread("t-1", "t-2")
+        assert await saver.aget_tuple(config("t-2")) is None
 
 
 @pytest.mark.parametrize(

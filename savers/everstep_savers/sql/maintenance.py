@@ -39,6 +39,8 @@ Step = Update | Delete | Insert
 _ONE: ColumnElement[int] = literal_column("1", BigInteger)
 _TARGET = bindparam("target", type_=Text())
 _THREAD = bindparam("thread_id", type_=Text())
+# What changes of a thread's row whenever anything of the thread does.
+SEEN = ("token", "updated_at", "removals")
 _INPUT = ("input_tag", "input_data")
 _NOW = bindparam("now", type_=BigInteger())
 
@@ -77,7 +79,18 @@ def take_back_steps() -> list[Step]:
 
 def copy_steps(*, is_postgres: bool) -> list[Step]:
     """Copy a thread to one that does not exist; the copy of a running thread stands still."""
-    kept = threads.c
+    return [copy_guard(is_postgres=is_postgres), *(_copied_rows(table) for table in ROW_TABLES)]
+
+
+def copy_guard(*, is_postgres: bool, is_as_seen: bool = False) -> Insert:
+    """Copy a thread's row, and keep others from writing to it until the transaction ends.
+
+    Args:
+        is_postgres: The dialect, Postgres or SQLite.
+        is_as_seen: Only if nothing of the thread has changed since, by the columns `SEEN`.
+    """
+    both = select(threads).where(threads.c.thread_id.in_((_THREAD, _TARGET))).order_by(threads.c.thread_id)
+    kept = both.with_for_update().cte("locked").c if is_postgres else threads.c
     names = ("head", "graph", "error", "input_tag", "input_data", "newest_version", "starting_point")
     row: dict[str, Any] = {name: kept[name] for name in names}
     row |= {
@@ -88,14 +101,16 @@ def copy_steps(*, is_postgres: bool) -> list[Step]:
         "updated_at": _NOW,
     }
     source = select(*row.values()).where(kept.thread_id == _THREAD, kept.deleted_at.is_(None))
+    if is_as_seen:
+        source = source.where(*(kept[name] == bindparam(f"seen_{name}", type_=BigInteger()) for name in SEEN))
     insert = postgresql.insert if is_postgres else sqlite.insert
     copied = insert(threads).from_select(list(row), source)
     revived: dict[str, Any] = {name: copied.excluded[name] for name in row if name not in ("thread_id", "token")}
     revived["deleted_at"] = null()
     guard: Insert = copied.on_conflict_do_update(
-        index_elements=[kept.thread_id], set_=revived, where=kept.deleted_at.is_not(None)
-    ).returning(kept.thread_id)
-    return [guard, *(_copied_rows(table) for table in ROW_TABLES)]
+        index_elements=[threads.c.thread_id], set_=revived, where=threads.c.deleted_at.is_not(None)
+    ).returning(threads.c.thread_id)
+    return guard
 
 
 def runs_query(*, is_postgres: bool) -> Any:

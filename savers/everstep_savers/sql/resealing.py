@@ -10,14 +10,36 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import JSON, Select, Table, Text, Update, bindparam, cast, literal_column, select, tuple_, update
-from sqlalchemy.types import TypeEngine
+from sqlalchemy import (
+    JSON,
+    BindParameter,
+    Column,
+    Select,
+    Table,
+    Text,
+    Update,
+    bindparam,
+    cast,
+    literal_column,
+    select,
+    tuple_,
+    update,
+)
 
 from everstep_savers.body import place_of
 from everstep_savers.errors import CodecError
 from everstep_savers.parts import StoredValue
 from everstep_savers.rows import CheckpointRow, WriteRow
-from everstep_savers.sealing import SealedCodec, item_place, renewed_body, renewed_text, value_place, write_place
+from everstep_savers.sealing import (
+    SealedCodec,
+    error_place,
+    input_place,
+    item_place,
+    renewed_body,
+    renewed_text,
+    value_place,
+    write_place,
+)
 from everstep_savers.sql.database import Database
 from everstep_savers.sql.schema import channel_values, checkpoint_writes, checkpoints, store_items, threads
 from everstep_savers.sql.statements import Statement, compiled
@@ -34,17 +56,22 @@ class Sheet(NamedTuple):
     Attributes:
         columns: What is sealed, after the keys and what else has to be known of a row.
         beside: What else has to be known.
-        renewed: Gives the new columns of a row.
+        renewed: Gives the new columns of a row, for a place in a thread; what is of no thread ignores its id.
     """
 
     table: Table
     columns: tuple[str, ...]
     beside: tuple[str, ...]
-    renewed: Callable[[SealedCodec, Row], tuple[Any, ...]]
+    renewed: Callable[[SealedCodec, Row, str], tuple[Any, ...]]
 
     @property
     def keys(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.table.primary_key)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What `renewed` takes."""
+        return (*self.keys, *self.beside, *self.columns)
 
 
 async def reseal(database: Database, codec: SealedCodec, *names: str) -> int:
@@ -53,7 +80,7 @@ async def reseal(database: Database, codec: SealedCodec, *names: str) -> int:
     Raises:
         CodecError: Something cannot be opened; names the place. What came before it is done.
     """
-    return sum([await _reseal(database, codec, _SHEETS[name]) for name in names])
+    return sum([await _reseal(database, codec, SHEETS[name]) for name in names])
 
 
 async def _reseal(database: Database, codec: SealedCodec, sheet: Sheet) -> int:
@@ -70,7 +97,7 @@ def _steps(
     codec: SealedCodec, sheet: Sheet, page: Sequence[Row], *, is_postgres: bool
 ) -> Iterator[tuple[Statement, dict[str, Any]]]:
     for row in page:
-        old, new = tuple(row[-len(sheet.columns) :]), sheet.renewed(codec, row)
+        old, new = tuple(row[-len(sheet.columns) :]), sheet.renewed(codec, row, row[0])
         if new != old:
             values = {f"key_{name}": value for name, value in zip(sheet.keys, row, strict=False)}
             values |= {f"old_{name}": value for name, value in zip(sheet.columns, old, strict=True)}
@@ -78,42 +105,47 @@ def _steps(
             yield _replacement(sheet.table.name, is_postgres), values
 
 
-def _value(codec: SealedCodec, row: Row) -> tuple[Any, ...]:
-    _, ns, channel, version, base, tag, data = row
+def _value(codec: SealedCodec, row: Row, thread_id: str) -> tuple[Any, ...]:
+    source, ns, channel, version, base, tag, data = row
+    places = [value_place(each, ns, channel, StoredValue(version, tag, data, base)) for each in (source, thread_id)]
     try:
-        return codec.renewed((tag, data), value_place(ns, channel, StoredValue(version, tag, data, base)))
+        return codec.renewed((tag, data), *places)
     except CodecError as error:
-        raise error.within(f"version {version!r} of state key {channel!r}", f"thread {row[0]!r}") from error
+        raise error.within(f"version {version!r} of state key {channel!r}", f"thread {source!r}") from error
 
 
-def _write(codec: SealedCodec, row: Row) -> tuple[Any, ...]:
+def _write(codec: SealedCodec, row: Row, thread_id: str) -> tuple[Any, ...]:
     write = WriteRow._make((*row, ""))
     try:
-        return codec.renewed((write.tag, write.data), write_place(write))
+        return codec.renewed(
+            (write.tag, write.data), write_place(write), write_place(write._replace(thread_id=thread_id))
+        )
     except CodecError as error:
         raise error.within(f"write to {write.channel!r}", *place_of(write)) from error
 
 
-def _checkpoint(codec: SealedCodec, row: Row) -> tuple[Any, ...]:
-    thread_id, ns, checkpoint_id, parent_id, versions, body = row
-    checkpoint = CheckpointRow(thread_id, ns, checkpoint_id, parent_id, None, None, None, 0, versions, body, "")
+def _checkpoint(codec: SealedCodec, row: Row, thread_id: str) -> tuple[Any, ...]:
+    source, ns, checkpoint_id, parent_id, versions, body = row
+    checkpoint = CheckpointRow(source, ns, checkpoint_id, parent_id, None, None, None, 0, versions, body, "")
     try:
-        return (renewed_body(codec, checkpoint),)
+        return (renewed_body(codec, checkpoint, thread_id),)
     except CodecError as error:
         raise error.within(*place_of(checkpoint)) from error
 
 
-def _thread(codec: SealedCodec, row: Row) -> tuple[Any, ...]:
-    thread_id, tag, data, error = row
+def _thread(codec: SealedCodec, row: Row, thread_id: str) -> tuple[Any, ...]:
+    source, tag, data, error = row
     try:
         if tag is not None:
-            tag, data = codec.renewed((tag, data), "input")
-        return tag, data, None if error is None else renewed_text(codec, error)
+            tag, data = codec.renewed((tag, data), input_place(source), input_place(thread_id))
+        if error is not None:
+            error = renewed_text(codec, error, error_place(source), error_place(thread_id))
+        return tag, data, error
     except CodecError as unopened:
-        raise unopened.within(f"thread {thread_id!r}") from unopened
+        raise unopened.within(f"thread {source!r}") from unopened
 
 
-def _item(codec: SealedCodec, row: Row) -> tuple[Any, ...]:
+def _item(codec: SealedCodec, row: Row, _: str) -> tuple[Any, ...]:
     namespace, key, tag, data, fields = row
     try:
         renewed = codec.renewed((tag, data), item_place(namespace.split("."), key))
@@ -122,7 +154,7 @@ def _item(codec: SealedCodec, row: Row) -> tuple[Any, ...]:
     return (*renewed, "{}" if codec.is_secret else fields)
 
 
-_SHEETS = {
+SHEETS = {
     sheet.table.name: sheet
     for sheet in (
         Sheet(channel_values, ("tag", "data"), ("base",), _value),
@@ -134,13 +166,17 @@ _SHEETS = {
 }
 
 
-def page_query(sheet: Sheet, *, has_cursor: bool) -> Select[Any]:
-    """Some rows of a table, in the order of its keys."""
-    table, names = sheet.table, (*sheet.keys, *sheet.beside, *sheet.columns)
+def page_query(sheet: Sheet, *, has_cursor: bool, names: Sequence[str] | None = None) -> Select[Any]:
+    """Some rows of a table, in the order of its keys; by default what `Sheet.renewed` takes of them."""
+    table = sheet.table
     keys = [table.c[name] for name in sheet.keys]
-    query = select(*(_plain(table, name) for name in names)).order_by(*keys).limit(literal_column(str(PAGE)))
+    query = (
+        select(*(plain(table.c[name]) for name in names or sheet.names))
+        .order_by(*keys)
+        .limit(literal_column(str(PAGE)))
+    )
     if has_cursor:
-        after = [bindparam(f"after_{name}", type_=_bound(table.c[name].type)) for name in sheet.keys]
+        after = [bound(table.c[name], "after_") for name in sheet.keys]
         query = query.where(tuple_(*keys) > tuple_(*after))
     return query
 
@@ -148,35 +184,36 @@ def page_query(sheet: Sheet, *, has_cursor: bool) -> Select[Any]:
 def replacement(sheet: Sheet, *, is_postgres: bool) -> Update:
     """Replace the sealed columns of a row, if they are what they were."""
     table = sheet.table
-    is_it = [table.c[name] == bindparam(f"key_{name}", type_=_bound(table.c[name].type)) for name in sheet.keys]
-    is_it += [
-        _plain(table, name).is_not_distinct_from(bindparam(f"old_{name}", type_=_bound(table.c[name].type)))
-        for name in sheet.columns
-    ]
-    new: dict[str, Any] = {}
-    for name in sheet.columns:
-        value = bindparam(f"new_{name}", type_=_bound(table.c[name].type))
-        # To SQLite, JSON is text, and the name of that type means a number.
-        new[name] = cast(value, JSON) if is_postgres and isinstance(table.c[name].type, JSON) else value
+    is_it = [table.c[name] == bound(table.c[name], "key_") for name in sheet.keys]
+    is_it += [plain(table.c[name]).is_not_distinct_from(bound(table.c[name], "old_")) for name in sheet.columns]
+    new = {name: brought(table.c[name], "new_", is_postgres=is_postgres) for name in sheet.columns}
     # Databases want to hear of every statement whether it returns rows.
     return update(table).where(*is_it).values(new).returning(literal_column("1"))
 
 
-def _plain(table: Table, name: str) -> Any:
+def plain(column: Column[Any]) -> Any:
     """A column as text, if it holds JSON."""
-    column = table.c[name]
     return cast(column, Text) if isinstance(column.type, JSON) else column
 
 
-def _bound(kind: TypeEngine[Any]) -> TypeEngine[Any]:
-    return Text() if isinstance(kind, Text | JSON) else kind
+def bound(column: Column[Any], prefix: str) -> BindParameter[Any]:
+    """A value for a column, bound as plain text if it is text or JSON."""
+    kind = column.type
+    return bindparam(f"{prefix}{column.name}", type_=Text() if isinstance(kind, Text | JSON) else kind)
+
+
+def brought(column: Column[Any], prefix: str, *, is_postgres: bool) -> Any:
+    """The same, as it is stored."""
+    value = bound(column, prefix)
+    # To SQLite, JSON is text, and the name of that type means a number.
+    return cast(value, JSON) if is_postgres and isinstance(column.type, JSON) else value
 
 
 @lru_cache
 def _page(name: str, has_cursor: bool, is_postgres: bool) -> Statement:
-    return compiled(page_query(_SHEETS[name], has_cursor=has_cursor), is_postgres=is_postgres)
+    return compiled(page_query(SHEETS[name], has_cursor=has_cursor), is_postgres=is_postgres)
 
 
 @lru_cache
 def _replacement(name: str, is_postgres: bool) -> Statement:
-    return compiled(replacement(_SHEETS[name], is_postgres=is_postgres), is_postgres=is_postgres)
+    return compiled(replacement(SHEETS[name], is_postgres=is_postgres), is_postgres=is_postgres)

@@ -40,6 +40,7 @@ from everstep_savers.rows import CheckpointRow, EncodedCommit
 from everstep_savers.script import ScriptOpening
 from everstep_savers.sealing import SealedCodec, closed_commit
 from everstep_savers.sql import maintenance, queries
+from everstep_savers.sql.copying import copy_sealed
 from everstep_savers.sql.database import Database, parse_url
 from everstep_savers.sql.opening import OpensDatabase, Where
 from everstep_savers.sql.pages import Page, listing_of, read_page
@@ -235,17 +236,17 @@ class SQLSaver(OpensDatabase, ScriptOpening, MaintainedSaver[EncodedCommit]):
         await self._write(_delete_steps(await self._dialect()), values, may_repeat=True)
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        values = {
-            "thread_id": checked_key("thread_id", source_thread_id),
-            "target": checked_key("thread_id", target_thread_id),
-            "now": _now(),
-        }
+        source, target = checked_key("thread_id", source_thread_id), checked_key("thread_id", target_thread_id)
+        if isinstance(self.sealing, SealedCodec) and self.sealing.is_secret:
+            await copy_sealed(await self._opened(), self.sealing, source, target, _now())
+            return
+        values = {"thread_id": source, "target": target, "now": _now()}
         if not await self._write(_copy_steps(await self._dialect()), values):
             raise copy_refused(source_thread_id, target_thread_id)
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         is_postgres = await self._dialect()
-        runs = [checked_key("run_id", run_id) for run_id in run_ids]
+        runs = [checked_key("run_id", run_id) for run_id in run_ids if run_id]
         values = {"runs": bound_texts(runs, is_postgres=is_postgres), "now": _now()}
         query = _runs_query(is_postgres)
         for (thread_id,) in await self._database.fetch(query, values):
