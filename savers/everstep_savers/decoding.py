@@ -71,7 +71,7 @@ def decode_tuple(
         id=row.checkpoint_id,
         ts=body.ts or moment(row.created_at).isoformat(),
         channel_values=channel_values,
-        channel_versions=_decode_versions(row.versions),
+        channel_versions={**_decode_versions(row.versions), **body.transient_versions},
         versions_seen=body.versions_seen,
         updated_channels=body.updated_channels,
     )
@@ -87,7 +87,7 @@ def decode_tuple(
 
 def metadata_of(row: CheckpointRow) -> MetadataRow:
     """The metadata of a checkpoint's row, as stored."""
-    return MetadataRow(row.source, row.step, row.run_id, row.metadata)
+    return MetadataRow(row.source, row.step, row.run_id or None, row.metadata)
 
 
 def version_keys(versions: str) -> dict[str, str]:

@@ -169,12 +169,22 @@ def _checkpoint_row(codec: Codec, thread_id: str, new: NewCheckpoint, results: S
         checked_key("parent checkpoint_id", new.parent_id) if new.parent_id else None,
         step,
         source,
-        run_id,
+        run_id or "",
         created_at,
-        _encode_versions(checkpoint["channel_versions"]),
-        _pack_body(codec, thread_id, new, results, ts),
+        *_versions_and_body(codec, thread_id, new, results, ts),
         rest,
     )
+
+
+def _split_versions(new: NewCheckpoint) -> tuple[dict[str, Version], dict[str, Version]]:
+    """Versions of transient channels, which the body keeps, and of the others."""
+    transient, others = {}, {}
+    for channel, version in new.checkpoint["channel_versions"].items():
+        if channel in new.transient:
+            transient[channel] = version
+        else:
+            others[channel] = version
+    return transient, others
 
 
 def _encode_versions(versions: Mapping[str, Version]) -> str:
@@ -241,12 +251,14 @@ def _encode_part(codec: Codec, value: list[Any], base: Part) -> tuple[str, bytes
         return None
 
 
-def _pack_body(
+def _versions_and_body(
     codec: Codec, thread_id: str, new: NewCheckpoint, results: Sequence[TaskResult], ts: str | None
-) -> bytes:
+) -> tuple[str, bytes]:
     checkpoint = new.checkpoint
+    transient, versions = _split_versions(new)
     body = Body(
         checkpoint["v"],
+        transient,
         checkpoint["versions_seen"],
         checkpoint.get("updated_channels"),
         _encode_transient(codec, thread_id, new) if new.transient else {},
@@ -254,7 +266,7 @@ def _pack_body(
         ts,
     )
     try:
-        return pack_body(body, checkpoint["channel_versions"])
+        return _encode_versions(versions), pack_body(body, versions)
     except ormsgpack.MsgpackEncodeError as error:
         raise CodecError(
             f"the record of what each node has seen cannot be kept: {error}", place=(f"thread {thread_id!r}",)

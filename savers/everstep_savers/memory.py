@@ -174,7 +174,7 @@ class InMemorySaver(MaintainedSaver[EncodedCommit]):
         self._threads[target_thread_id] = copy_of(source, target_thread_id, buried)
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        runs = {checked_key("run_id", run_id) for run_id in run_ids}
+        runs = {checked_key("run_id", run_id) for run_id in run_ids if run_id}
         for thread in list(self._threads.values()):
             if not thread.is_deleted and remove_runs(thread, runs):
                 await self.adelete_thread(thread.thread_id)

@@ -2,7 +2,8 @@
 
 What JSON keeps comes back equal (a tuple as a list); everything else is refused by name when it is stored,
 never turned into something else. The text is minified with sorted keys, so that equal objects are equal
-texts and a database can compare them.
+texts and a database can compare them. Of what is left of most root checkpoints, ``{"parents": {}}``, the text is
+`NO_ANCESTORS`: it stands in every row.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ import orjson
 from everstep_savers.checkpoint import CheckpointMetadata
 from everstep_savers.errors import CodecError
 
-# What is left of a root graph's own metadata, written at every step.
+# What is left of a root graph's own metadata; no other metadata is this JSON.
 _ROOT_REST: dict[str, Any] = {"parents": {}}
-_NO_ANCESTORS = '{"parents":{}}'
+NO_ANCESTORS = "null"
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -40,17 +41,17 @@ def encode_metadata(metadata: Mapping[str, Any]) -> MetadataRow:
     rest = dict(metadata)
     source = rest.pop("source") if type(rest.get("source")) is str else None
     step = rest.pop("step") if type(rest.get("step")) is int else None
-    run_id = rest.pop("run_id") if type(rest.get("run_id")) is str else None
+    run_id = rest.pop("run_id") if rest.get("run_id") and type(rest["run_id"]) is str else None
     _check_text(source or "", "source")
     _check_text(run_id or "", "run_id")
     if step and step not in _INT64:
         _check(step, "step")
-    return MetadataRow(source, step, run_id, _NO_ANCESTORS if rest == _ROOT_REST else canonical_json(rest))
+    return MetadataRow(source, step, run_id, NO_ANCESTORS if rest == _ROOT_REST else canonical_json(rest))
 
 
 def decode_metadata(row: MetadataRow) -> CheckpointMetadata:
     """Put columns and JSON together again."""
-    metadata: dict[str, Any] = orjson.loads(row.rest)
+    metadata = read_rest(row.rest)
     if row.source is not None:
         metadata["source"] = row.source
     if row.step is not None:
@@ -60,11 +61,16 @@ def decode_metadata(row: MetadataRow) -> CheckpointMetadata:
     return metadata  # type: ignore[return-value]  # user keys stand beside the typed ones
 
 
+def read_rest(text: str) -> dict[str, Any]:
+    """The JSON of a row's metadata."""
+    return {"parents": {}} if text == NO_ANCESTORS else orjson.loads(text)
+
+
 def has_values(row: MetadataRow, wanted: MetadataRow) -> bool:
     """Whether metadata has every key of `wanted`, each with exactly that value."""
     if any(want is not None and want != have for want, have in zip(wanted[:3], row[:3], strict=True)):
         return False
-    rest, values = orjson.loads(row.rest), orjson.loads(wanted.rest)
+    rest, values = read_rest(row.rest), read_rest(wanted.rest)
     return all(key in rest and canonical_json(rest[key]) == canonical_json(values[key]) for key in values)
 
 

@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
-import orjson
-
 from everstep_savers.addresses import is_shared_by_runs
 from everstep_savers.decoding import EPOCH
+from everstep_savers.metadata import read_rest
 
 # Where LangGraph counts, by channel, what a value is made of.
 _COUNTERS = "counters_since_delta_snapshot"
@@ -135,7 +134,7 @@ def outline(
     """The outline of a checkpoint from its row; `metadata` is JSON."""
     if not checkpoint_ns and "origin" not in metadata and _COUNTERS not in metadata:
         return Outline(checkpoint_ns, checkpoint_id, parent_id, created_at, {}, None, asks)
-    found = orjson.loads(metadata)
+    found = read_rest(metadata)
     parents, origin, counters = found.get("parents"), found.get("origin"), found.get(_COUNTERS)
     return Outline(
         checkpoint_ns,

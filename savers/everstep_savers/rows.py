@@ -16,7 +16,11 @@ from everstep_savers.codec import Encoded
 
 
 class CheckpointRow(NamedTuple):
-    """One row of `checkpoints`, in the order of its columns."""
+    """One row of `checkpoints`, in the order of its columns.
+
+    Attributes:
+        run_id: Without one it is "" (in older rows None): a NULL would make every row on Postgres 8 bytes longer.
+    """
 
     thread_id: str
     checkpoint_ns: str

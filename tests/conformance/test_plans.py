@@ -30,7 +30,7 @@ INSERT INTO checkpoints (thread_id, checkpoint_ns, checkpoint_id, parent_id, ste
                          versions, body, metadata)
 SELECT 't-' || t, '', 'id-' || lpad(s::text, 3, '0'),
        CASE WHEN s > 1 THEN 'id-' || lpad((s - 1)::text, 3, '0') END, s, 'loop', 'run', s,
- json_build_object('n', s, 'once', 1, 'list', s), '\\x960480c080900c', '{{"parents":{{}}}}'
+ json_build_object('n', s, 'once', 1, 'list', s), '\\x97049090c09090c0', 'null'
 FROM generate_series(1, {THREADS}) t, generate_series(1, {STEPS}) s;
 
 INSERT INTO channel_values (thread_id, checkpoint_ns, channel, version, tag, data)

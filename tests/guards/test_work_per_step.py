@@ -208,5 +208,4 @@ async def test_a_thousand_turns_take_few_bytes_each(new_url: str) -> None:
                 await graph.ainvoke({"items": []}, thread(name), durability="async")
             assert len((await graph.aget_state(thread(name))).values["items"]) == turns
         sizes.append(await stored_bytes(new_url))
-    limit = 1500 if new_url.startswith("sqlite") else 1800
-    assert (sizes[1] - sizes[0]) / 1000 <= limit
+    assert (sizes[1] - sizes[0]) / 1000 <= 1500

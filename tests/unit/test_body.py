@@ -25,6 +25,9 @@ results = st.lists(st.tuples(task_ids, st.lists(st.tuples(names, st.none() | enc
 bodies = st.builds(
     Body,
     format=st.integers(0, 9),
+    transient_versions=st.dictionaries(
+        names | names.map("branch:to:{}".format) | st.just("__start__"), versions, max_size=3
+    ),
     versions_seen=st.dictionaries(names, st.dictionaries(names, versions, max_size=3), max_size=3),
     updated_channels=st.none() | st.lists(names, max_size=3),
     transient=st.dictionaries(names, encoded, max_size=3),
@@ -39,27 +42,41 @@ def row(body: bytes, channels: list[str]) -> CheckpointRow:
     return CheckpointRow("t", "", "c", None, 0, "loop", None, 0, kept, body, "{}")
 
 
-@given(bodies, st.lists(names, unique=True, max_size=6))
+@given(bodies, st.lists(names | names.map("branch:to:{}".format), unique=True, max_size=6))
 def test_a_body_comes_back_as_it_was(body: Body, channels: list[str]) -> None:
+    channels = [channel for channel in channels if channel not in body.transient_versions]
     assert unpack_body(row(pack_body(body, channels), channels)) == body
 
 
 @given(st.binary(max_size=60))
 def test_arbitrary_bytes_are_a_body_or_refused(data: bytes) -> None:
     with suppress(CodecError):
-        assert len(unpack_body(row(data, ["a"]))) == 6
+        assert len(unpack_body(row(data, ["a"]))) == 7
 
 
 def test_names_that_have_a_version_are_not_repeated() -> None:
     channels = ["a-long-name-of-a-channel"]
     seen: Any = {"node": {channels[0]: 3}}
-    body = Body(4, seen, channels, {channels[0]: ("n", b"")}, [("0" * 32, [(channels[0], None)])], None)
+    body = Body(4, {}, seen, channels, {channels[0]: ("n", b"")}, [("0" * 32, [(channels[0], None)])], None)
     assert channels[0].encode() not in pack_body(body, channels)
     assert len(pack_body(body, channels)) < 50
 
 
+def test_nodes_are_told_by_their_channels() -> None:
+    own = {"__start__": 3, "branch:to:a-node": 4}
+    seen: Any = {"__start__": {"__start__": 3}, "a-node": {"branch:to:a-node": 4}, "other": {"n": 1}}
+    packed = pack_body(Body(4, own, seen, None, {}, [], None), ["n"])
+    assert ormsgpack.unpackb(packed)[1:3] == [[None, 3, ["a-node"], 4], [1, [1, 3], -3, [2, 4], "other", [0, 1]]]
+
+
+def test_a_node_that_no_channel_starts_is_refused() -> None:
+    packed = ormsgpack.packb([4, [], [-1, []], None, [], [], None])
+    with pytest.raises(CodecError, match=r"the checkpoint's body cannot be read: the channel 'a' starts no node"):
+        unpack_body(row(packed, ["a"]))
+
+
 def test_a_body_that_names_a_version_which_is_not_there_is_refused() -> None:
-    packed = pack_body(Body(4, {}, ["b"], {}, [], None), ["a", "b"])
+    packed = pack_body(Body(4, {}, {}, ["b"], {}, [], None), ["a", "b"])
     with pytest.raises(CodecError, match=r"the checkpoint's body cannot be read: list index out of range"):
         unpack_body(row(packed, ["a"]))
 
@@ -79,7 +96,8 @@ def mutated(part: Any) -> st.SearchStrategy[Any]:
 
 SOUND = [
     4,
-    {"node": [0, 1]},
+    [["c"], 1, None, 2, "d", "x"],
+    ["node", [0, 1], 0, ["b", 2], -2, []],
     [0, "b"],
     [[0, "m", b"\x01"], ["b", "x", b"\x01"]],
     [[b"t", [[0], ["b", "n", b""]]]],
@@ -89,7 +107,7 @@ SOUND = [
 
 @given(mutated(SOUND).map(ormsgpack.packb))
 def test_a_body_of_another_structure_is_read_or_refused(packed: bytes) -> None:
-    damaged = row(packed, ["a"])
+    damaged = row(packed, ["a", "branch:to:b"])
     with suppress(CodecError):
         decode_tuple(default_codec, damaged, lambda channel, version: None, [])
     with suppress(CodecError):
@@ -97,12 +115,12 @@ def test_a_body_of_another_structure_is_read_or_refused(packed: bytes) -> None:
 
 
 def test_a_result_without_bytes_and_without_a_version_is_missing() -> None:
-    packed = pack_body(Body(4, {}, None, {}, [("t", [("b", None)])], None), ["a"])
+    packed = pack_body(Body(4, {}, {}, None, {}, [("t", [("b", None)])], None), ["a"])
     with pytest.raises(CodecError, match=r"the value under version None is missing \(write to 'b', checkpoint 'c'"):
         decode_results(default_codec, row(packed, ["a"]), lambda channel, version: None)
 
 
 def test_bytes_that_are_none_are_refused() -> None:
-    packed = ormsgpack.packb([4, {}, None, [["a", None, b""]], [], None])
+    packed = ormsgpack.packb([4, [], [], None, [["a", None, b""]], [], None])
     with pytest.raises(CodecError, match=r"the checkpoint's body cannot be read: NoneType in place of str"):
         unpack_body(row(packed, ["a"]))

@@ -144,6 +144,7 @@ def test_a_thread_of_nothing_has_nothing_to_remove() -> None:
 @pytest.mark.parametrize(
     ("metadata", "parents", "origin"),
     [
+        ("null", {}, None),
         ('{"parents":{}}', {}, None),
         ('{"parents":{"":"a"},"origin":"b"}', {"": "a"}, "b"),
         ('{"parents":"none","origin":7}', {}, None),

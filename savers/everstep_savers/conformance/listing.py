@@ -88,6 +88,9 @@ async def test_without_a_config_all_threads_are_listed(saver: Saver) -> None:
         ({"source": "loop", "step": 2}, [2]),
         ({"step": -1}, [0]),
         ({"run_id": "r"}, [2]),
+        ({"run_id": ""}, []),
+        ({"parents": {}}, [0, 1]),
+        ({"parents": {"": "c"}}, []),
         ({"source": "none"}, []),
         ({}, [0, 1, 2]),
         ({"user": {"b": [1], "a": "x"}}, [1]),
@@ -112,7 +115,7 @@ async def test_a_filter_selects_metadata_with_exactly_these_values(
     saver: Saver, wanted: dict[str, Any], expected: list[int]
 ) -> None:
     metadata: list[Any] = [
-        {"source": "input", "step": -1},
+        {"source": "input", "step": -1, "parents": {}},
         {
             "source": "loop",
             "step": 1,
@@ -120,6 +123,7 @@ async def test_a_filter_selects_metadata_with_exactly_these_values(
             "score": 1.5,
             "flag": True,
             "none": None,
+            "parents": {},
             "text": 'it\'s "é"\n%_',
         },
         {

@@ -121,6 +121,14 @@ async def test_removing_a_run_moves_the_head_back_and_keeps_what_others_use(save
     assert await saver.aget_tuple(config("t-2", other[0])) is None
 
 
+async def test_checkpoints_of_no_run_are_not_those_of_a_run_without_a_name(saver: Saver) -> None:
+    await saver.aput(config(), checkpoint({"n": 1}, {"n": 1}), {}, {"n": 1})
+
+    await saver.adelete_for_runs([""])
+
+    assert len(await listed(saver)) == 1
+
+
 async def test_removing_the_run_before_keeps_values_that_the_later_one_shows(saver: Saver) -> None:
     await run_of(saver, "run-1")
     token = await store(saver, claim(seen=await saver.aget_thread("t-1"), run_id="run-2"))

@@ -315,8 +315,9 @@ async def test_metadata_keeps_what_json_keeps(saver: Saver) -> None:
     assert [type(number) for number in numbers] == [int, float, float]
 
 
-async def test_metadata_of_unusual_types_stays_as_it_was(saver: Saver) -> None:
-    metadata: Any = {"source": ["a"], "step": "three", "run_id": None}
+@pytest.mark.parametrize("run_id", [None, ""])
+async def test_metadata_of_unusual_types_stays_as_it_was(saver: Saver, run_id: str | None) -> None:
+    metadata: Any = {"source": ["a"], "step": "three", "run_id": run_id}
 
     await saver.aput(config(), empty_checkpoint(), metadata, {})
 

@@ -10,15 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
 from everstep_savers.addresses import address_of
 from everstep_savers.base import Config
 from everstep_savers.body import unpack_body
 from everstep_savers.checkpoint import Chain, CheckpointTuple, PendingWrite
 from everstep_savers.codec import SEALED_BODY, Codec, Encoded
 from everstep_savers.decoding import decode_results, decode_tuple, decode_writes, version_keys
-from everstep_savers.metadata import canonical_json, encode_metadata
+from everstep_savers.metadata import canonical_json, encode_metadata, read_rest
 from everstep_savers.parts import Find, StoredValue, gathered, joined
 from everstep_savers.rows import CheckpointRow, ThreadRow, WriteRow
 from everstep_savers.sealing import opened_checkpoint, opened_thread, opened_value, opened_write
@@ -68,7 +66,7 @@ class Page:
             [opened_checkpoint(codec, row) for row in self.children],
             [opened_thread(codec, row) for row in self.threads],
             self.newest_version,
-            {key: opened_value(codec, key[1], key[2], row) for key, row in self.values.items()},
+            {key: opened_value(codec, *key[:3], row) for key, row in self.values.items()},
             {place: [opened_write(codec, row) for row in rows] for place, rows in self.writes.items()},
         )
 
@@ -144,7 +142,7 @@ def listing_of(
     columns = {
         name: value for name, value in zip(("source", "step", "run_id"), wanted[:3], strict=True) if value is not None
     }
-    filters, values = _filters(orjson.loads(wanted.rest), is_postgres=is_postgres)
+    filters, values = _filters(read_rest(wanted.rest), is_postgres=is_postgres)
     given: dict[str, Any] = {"before": bound, **columns, **values}
     if address is not None:
         given |= address._asdict()

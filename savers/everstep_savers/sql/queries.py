@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import (
     CTE,
+    JSON,
     REAL,
     BigInteger,
     ColumnElement,
@@ -22,6 +23,7 @@ from sqlalchemy import (
     Text,
     and_,
     bindparam,
+    case,
     cast,
     func,
     literal_column,
@@ -33,6 +35,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
+from everstep_savers.metadata import NO_ANCESTORS
 from everstep_savers.sql.parts import VALUE_KEY, looked_up, named_versions, needed_values, read_parts
 from everstep_savers.sql.schema import channel_values, checkpoint_writes, checkpoints, threads
 
@@ -190,18 +193,26 @@ def _full_order() -> Sequence[ColumnElement[Any]]:
 
 def _is_json_on_postgres(key: ColumnElement[Any], value: str) -> ColumnElement[bool]:
     # JSON keeps the text it was given, and that text is canonical.
-    return cast(checkpoints.c.metadata.op("->")(key), Text) == _bound(value)
+    rest = cast(_rest(), JSON)
+    return cast(rest.op("->")(key), Text) == _bound(value)
 
 
 def _is_json_on_sqlite(key: ColumnElement[Any], value: str, json_type: str) -> ColumnElement[bool]:
     # json_each takes the key as a value; in a JSON path a quote could not be escaped.
-    entry = func.json_each(checkpoints.c.metadata).table_valued("key", "value", "type", name="entry")
+    entry = func.json_each(_rest()).table_valued("key", "value", "type", name="entry")
     conditions = [entry.c.key == key, entry.c.type == literal_column(f"'{json_type}'")]
     if json_type == "real":
         conditions.append(entry.c.value == cast(_bound(value), REAL))
     elif json_type not in ("true", "false", "null"):
         conditions.append(entry.c.value == _bound(value))
     return select(literal_column("1")).select_from(entry).where(*conditions).exists()
+
+
+def _rest() -> ColumnElement[str]:
+    """The text of the JSON of a checkpoint's metadata, see `everstep_savers.metadata`."""
+    kept = cast(checkpoints.c.metadata, Text)
+    none, told = (literal_column(f"'{text}'", Text) for text in (NO_ANCESTORS, '{"parents":{}}'))
+    return case((kept == none, told), else_=kept)
 
 
 def _page_parts(page: CTE, values: Select[Any], *, is_postgres: bool) -> list[Select[Any]]:
