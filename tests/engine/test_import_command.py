@@ -73,7 +73,8 @@ def test_everything_is_brought_over_once_the_types_and_tasks_are_named(
     assert said(capsys, *named)[1].splitlines() == [
         f"0 threads imported from {SOURCE}",
         "",
-        f"{len(GRAPHS)} threads were here already, and were left alone",
+        f"{len(GRAPHS)} threads were here already, and were left alone:",
+        *(f"  {name}" for name in sorted(GRAPHS)),
     ]
 
 

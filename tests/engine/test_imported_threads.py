@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import asyncpg
-import ormsgpack
 import pytest
 
 from everstep import END, START, Command, Send, StateGraph, interrupt
@@ -332,23 +329,6 @@ async def test_a_class_that_is_not_known_is_named(source: str, saver: Saver) -> 
     assert "(--graph package.module:graph) or the class itself (--type tests.data.langgraph.graphs:Order)" in refused
     assert "state key 'values'" in refused
     assert await saver.aget_thread("typed") is None
-
-
-async def test_a_thread_of_another_shape_does_not_keep_others_from_being_brought(tmp_path: Path) -> None:
-    path = tmp_path / "damaged.db"
-    path.write_bytes((DATA / "threads.sqlite").read_bytes())
-    with closing(sqlite3.connect(path)) as connection, connection:
-        damaged = ormsgpack.packb({"v": 4, "channel_versions": [1]})
-        connection.execute("UPDATE checkpoints SET checkpoint = ? WHERE thread_id = 'asked'", [damaged])
-        connection.execute("UPDATE checkpoints SET checkpoint = ? WHERE thread_id = 'done'", [ormsgpack.packb({})])
-
-    imported = await brought(f"sqlite:///{path}", InMemorySaver())
-
-    assert imported.refused == {
-        "asked": "the stored thread cannot be read: AttributeError: 'list' object has no attribute 'items'",
-        "done": "the stored thread cannot be read: KeyError: 'channel_versions'",
-    }
-    assert len(imported.threads) == len(GRAPHS) - 2
 
 
 async def test_a_database_that_is_not_langgraphs_is_refused(saver_url: str, tmp_path: Path) -> None:

@@ -112,7 +112,8 @@ def _lines(imported: Imported, options: argparse.Namespace) -> Iterator[str]:
     if again:
         yield from ("", "asked again when the thread goes on without an answer:", table(("THREAD", "LANGGRAPH"), again))
     if imported.present:
-        yield from ("", f"{len(imported.present)} threads were here already, and were left alone")
+        yield from ("", f"{len(imported.present)} threads were here already, and were left alone:")
+        yield from (f"  {thread_id}" for thread_id in imported.present)
     if imported.refused:
         yield from ("", f"{len(imported.refused)} threads refused:")
         yield from (f"  {thread_id}: {reason}" for thread_id, reason in imported.refused.items())

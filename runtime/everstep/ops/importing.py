@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from everstep.ops.langgraph_checks import check_texts, reading
 from everstep.ops.langgraph_rows import TheirDatabase
 from everstep.ops.langgraph_threads import OurThread, converted
 from everstep.ops.langgraph_values import StoredValues
 from everstep_savers.base import AtomicSaver
 from everstep_savers.checkpoint import Claim, Commit, Status
-from everstep_savers.codec import Codec
-from everstep_savers.errors import CodecError, PersistenceError
+from everstep_savers.errors import CodecError, PersistenceError, ThreadConflict
 from everstep_savers.ids import new_run_id
 from everstep_savers.values.reachable import reachable_classes
 
@@ -68,9 +68,9 @@ class Imported:
         present: Those that were there already, and were left alone.
     """
 
-    threads: Sequence[ImportedThread]
+    threads: list[ImportedThread]
     refused: dict[str, str]
-    present: Sequence[str] = ()
+    present: list[str]
 
 
 async def import_langgraph(
@@ -86,34 +86,41 @@ async def import_langgraph(
     """
     for annotation in what.annotations:
         saver.codec.register_annotation(annotation)
-    stored: list[ImportedThread] = []
-    refused: dict[str, str] = {}
-    present: list[str] = []
+    imported = Imported([], {}, [])
     async with TheirDatabase(what.url, StoredValues(_classes(what.annotations)), saver.codec) as source:
         names = await source.thread_ids() if what.thread_ids is None else what.thread_ids
         for number, thread_id in enumerate(names, 1):
-            if await saver.aget_thread(thread_id) is not None:
-                present.append(thread_id)
-            else:
-                try:
-                    thread = await _read(source, thread_id, saver.codec, what.tasks)
-                    await _store(thread, saver, what)
-                except (CodecError, PersistenceError, ValueError) as error:
-                    refused[thread_id] = str(error)
-                else:
-                    stored.append(_told(thread))
+            await _bring(source, thread_id, saver, what, imported)
             if told is not None:
                 told(number, len(names))
-    return Imported(stored, refused, present)
+    return imported
 
 
-async def _read(source: TheirDatabase, thread_id: str, codec: Codec, tasks: Sequence[str]) -> OurThread:
+async def _bring(
+    source: TheirDatabase, thread_id: str, saver: AtomicSaver[Any], what: Import, imported: Imported
+) -> None:
+    """Bring one thread over, and note what became of it."""
     try:
-        return converted(await source.thread(thread_id), codec, tasks)
-    except (CodecError, PersistenceError, ValueError):
-        raise
-    except Exception as error:  # whatever rows of another shape than LangGraph's bring about
-        raise CodecError(f"the stored thread cannot be read: {type(error).__name__}: {error}") from error
+        check_texts(thread_id=thread_id)
+    except CodecError as error:
+        imported.refused[str(thread_id)] = str(error)
+        return
+    if await saver.aget_thread(thread_id) is not None:
+        imported.present.append(thread_id)
+        return
+    try:
+        theirs = await source.thread(thread_id)
+        with reading(f"thread {thread_id!r}"):
+            thread = converted(theirs, saver.codec, what.tasks)
+            prepared = saver.prepare(_commit(thread, what.graph))
+        if not what.is_dry:
+            await saver.acommit(prepared)
+    except ThreadConflict:  # somebody has made it meanwhile: another import, or a run
+        imported.present.append(thread_id)
+    except PersistenceError as error:
+        imported.refused[thread_id] = str(error)
+    else:
+        imported.threads.append(_told(thread))
 
 
 def _told(thread: OurThread) -> ImportedThread:
@@ -126,10 +133,10 @@ def _classes(annotations: Iterable[Any]) -> Iterable[type]:
     return (cls for annotation in annotations for cls in reachable_classes(annotation))
 
 
-async def _store(thread: OurThread, saver: AtomicSaver[Any], what: Import) -> None:
+def _commit(thread: OurThread, graph: str) -> Commit:
     run_id = next((each.metadata["run_id"] for each in reversed(thread.checkpoints) if "run_id" in each.metadata), None)
-    claim = Claim(seen=None, run_id=run_id or new_run_id(), graph=what.graph)
-    commit = Commit(
+    claim = Claim(seen=None, run_id=run_id or new_run_id(), graph=graph)
+    return Commit(
         thread.thread_id,
         claim=claim,
         status=thread.status,
@@ -137,6 +144,3 @@ async def _store(thread: OurThread, saver: AtomicSaver[Any], what: Import) -> No
         checkpoints=thread.checkpoints,
         writes=thread.writes,
     )
-    prepared = saver.prepare(commit)
-    if not what.is_dry:
-        await saver.acommit(prepared)

@@ -79,8 +79,10 @@ class TheirCall:
 
     @classmethod
     def of(cls, task_id: str, path: str, writes: Writes) -> TheirCall:
-        caller, number, _ = path.removeprefix(_PREFIX).rsplit(", ", 2)
-        return cls(task_id, path, caller, int(number), writes)
+        caller, *more = path.removeprefix(_PREFIX).rsplit(", ", 2)
+        if len(more) != 2 or not more[0].isdecimal():
+            raise NotImportableError(f"the task {task_id} has the path {path!r}, which tells no call")
+        return cls(task_id, path, caller, int(more[0]), writes)
 
     def of_channel(self, channel: str) -> Any:
         """What was written to a channel; `MISSING` if nothing."""

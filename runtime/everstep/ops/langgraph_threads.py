@@ -17,7 +17,8 @@ from xxhash import xxh3_128_hexdigest
 
 from everstep.constants import BRANCH_PREFIX, NS_END, NS_SEP, NULL_TASK_ID, PULL, PUSH, START, TASKS
 from everstep.ops.langgraph_calls import Caller, Calls, NotImportableError, TheirCall, is_call, main_path
-from everstep.ops.langgraph_deltas import with_logs
+from everstep.ops.langgraph_checks import check_complete, check_lineage, reading
+from everstep.ops.langgraph_deltas import delta_channels, with_logs
 from everstep.ops.langgraph_rows import TheirCheckpoint, TheirThread, TheirWrite
 from everstep.pregel.growth import StoredLists
 from everstep.tasks.task import Answer, Path, TaskIds
@@ -113,8 +114,15 @@ def converted(thread: TheirThread, codec: Codec, names: Sequence[str] = ()) -> O
 
     Raises:
         NotImportableError: Something in it has no counterpart.
+        CodecError: Something is missing from it, or damaged; names the checkpoint.
     """
-    return _Conversion(with_logs(thread), codec, names).result()
+    check_lineage({(each.checkpoint_ns, each.checkpoint_id): each.parent_id for each in thread.checkpoints})
+    channels = delta_channels(thread)
+    thread = with_logs(thread, channels)
+    known = {(each.checkpoint_ns, channel) for each in thread.checkpoints for channel in each.values} - channels
+    for each in thread.checkpoints:
+        check_complete((each.checkpoint_ns, each.checkpoint_id), each.updated, each.values, known)
+    return _Conversion(thread, codec, names).result()
 
 
 class _Conversion:
@@ -149,7 +157,8 @@ class _Conversion:
         for place in sorted(self._checkpoints, key=lambda place: (len(place[0]), place)):
             if place[0] not in self._namespaces:
                 self._namespaces[place[0]] = self._our_namespace(self._checkpoints[place])
-            self._tasks[place] = list(self._tasks_at(place, written.get(place, ())))
+            with reading(f"checkpoint {place[1]!r}"):
+                self._tasks[place] = list(self._tasks_at(place, written.get(place, ())))
         for place in reversed(self._tasks):  # subgraphs first
             for task in self._tasks[place]:
                 self._note_question(place[0], task)
@@ -213,13 +222,12 @@ class _Conversion:
 
     def _node_of(self, place: Place, task_id: str, path_text: str) -> tuple[str, Path]:
         kind, _, rest = path_text.removeprefix("~").partition(", ")
-        if kind == PULL:
+        if kind == PULL and rest:
             return rest, (PULL, rest)
         number = rest.partition(",")[0]
         sends = self._checkpoints[place].values.get(TASKS) or ()
         if kind == PUSH and number.isdigit() and int(number) < len(sends):
-            send = sends[int(number)]
-            assert isinstance(send, Send)
+            send: Send = sends[int(number)]
             return send.node, (PUSH, int(number))
         raise NotImportableError(
             f"the task {task_id} at checkpoint {place[1]} has the path {path_text!r}, which tells no node"
@@ -239,8 +247,6 @@ class _Conversion:
         return xxh3_128_hexdigest((f"{place}#{number}" if number else place).encode())
 
     def _checkpoint(self, theirs: TheirCheckpoint) -> NewCheckpoint:
-        parent = self._checkpoints.get((theirs.checkpoint_ns, theirs.parent_id or ""))
-        before = parent.versions if parent is not None else {}
         versions = self._ranked(theirs.versions)
         checkpoint = Checkpoint(
             v=CHECKPOINT_FORMAT,
@@ -258,7 +264,7 @@ class _Conversion:
         changed = {
             channel: versions[channel]
             for channel, version in theirs.versions.items()
-            if before.get(channel) != version and (ns, channel, version) not in self._stored
+            if (ns, channel, version) not in self._stored
         }
         self._stored |= {(ns, channel, version) for channel, version in theirs.versions.items()}
         transient = frozenset(channel for channel in theirs.values if channel.startswith(_TRANSIENT))

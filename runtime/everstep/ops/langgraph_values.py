@@ -32,6 +32,10 @@ from everstep_savers.values.wellknown import load_well_known
 # How an extended value was taken apart, by its code.
 _ONE, _ARGUMENTS, _KEYWORDS, _METHOD, _OLD_MODEL, _MODEL, _ARRAY, _DELTA = range(8)
 
+# The head of a list of two, and what stands second in it, packed.
+_PAIR, _MARK = b"\x92", b"end of the value"
+_END = ormsgpack.packb(_MARK)
+
 _PATHS = ("PosixPath", "WindowsPath", "PurePosixPath", "PureWindowsPath")
 _ADDRESSES = ("IPv4Address", "IPv6Address", "IPv4Network", "IPv6Network", "IPv4Interface", "IPv6Interface")
 _TIMES = ("datetime", "date", "time", "timedelta", "timezone")
@@ -213,10 +217,16 @@ def failure_of(text: Any) -> Any:
 
 
 def _unpack(data: bytes) -> Any:
+    if not isinstance(data, bytes):
+        raise CodecError(f"the stored bytes cannot be read: they are {type(data).__name__} {data!r:.100}")
     try:
-        return ormsgpack.unpackb(data, ext_hook=Extended, option=ormsgpack.OPT_NON_STR_KEYS)
+        # The decoder reads one value and does not look at what comes after it: with a mark at the end, it does.
+        value, end = ormsgpack.unpackb(_PAIR + data + _END, ext_hook=Extended, option=ormsgpack.OPT_NON_STR_KEYS)
     except ormsgpack.MsgpackDecodeError as error:
         raise CodecError(f"the stored bytes cannot be read: {error}") from error
+    if end != _MARK:
+        raise CodecError("the stored bytes cannot be read: they go on after the value")
+    return value
 
 
 def _array(dtype: str, shape: list[int], order: str, data: bytes) -> Any:
