@@ -191,9 +191,10 @@ async def test_a_damaged_row_is_named(path: Path, damage: str) -> None:
 
 @pytest.mark.parametrize("task_path", ["", "~__pregel_pull", "~__pregel_push, 99", "~__pregel_push, ~x, y, z"])
 async def test_a_task_that_cannot_be_told_is_named(path: Path, task_path: str) -> None:
-    url = changed(path, "UPDATE writes SET task_path = ? WHERE thread_id = 'calls-answered'", task_path)
+    row = "SELECT max(rowid) FROM writes WHERE thread_id = 'calls-asking'"
+    url = changed(path, f"UPDATE writes SET task_path = ? WHERE rowid = ({row})", task_path)
 
-    imported, _ = await brought(url, "calls-answered")
+    imported, _ = await brought(url, "calls-asking")
 
     (reason,) = imported.refused.values()
     assert reason.startswith("the task ")

@@ -105,7 +105,16 @@ async def test_all_threads_are_brought_over(source: str, saver: Saver) -> None:
 
 
 # LangGraph shows one question of several in calls, and one that was answered before its node failed.
-QUESTIONS: Mapping[str, list[str]] = {"calls-beside": ["left?", "right?"], "failed-later": []}
+QUESTIONS: Mapping[str, list[str]] = {
+    "calls-beside": ["left?", "right?"],
+    "failed-later": [],
+    "handler-asks": ["really?"],
+}
+# It counts a node as next whose failure a handler has taken over, and does not show what that handler has logged.
+HANDLED: Mapping[str, tuple[list[Any], list[str]]] = {
+    "handled": (["in", "handled"], ["review"]),
+    "handler-asks": (["in"], ["__default_error_handler__"]),
+}
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -114,8 +123,7 @@ async def test_a_thread_stands_as_it_stood(source: str, name: str) -> None:
 
     state = await graph.aget_state(thread(name))
 
-    assert log_of(state.values) == SAID[name]["log"]
-    assert list(state.next) == SAID[name]["next"]
+    assert (log_of(state.values), list(state.next)) == HANDLED.get(name, (SAID[name]["log"], SAID[name]["next"]))
     assert [question.value for question in state.interrupts] == QUESTIONS.get(name, SAID[name]["questions"])
     states = await history(graph, thread(name))
     found = [[log_of(each.values), list(each.next), (each.metadata or {})["step"]] for each in states]
@@ -135,6 +143,9 @@ ANSWERED: Mapping[str, tuple[list[Any], list[Any], list[str]]] = {
     "asked": (["yes"], ["in", "first", "ask:yes", "sibling", "last"], ["last"]),
     "sends": (["yes"], ["in", 0, 1, 2], ["each1"]),
     "second": (["two"], ["in", "ask:first", "ask:two"], []),
+    "handled": (["yes"], ["in", "handled", "review:yes"], []),
+    "handler-asks": (["two"], ["in", "handler:first", "handler:two"], []),
+    "edited": (["yes"], ["in", "one", "edited", "again", "ask:yes"], []),
     "inside": (["yes"], INSIDE, ["last"]),
     "deferred": (["yes"], ["in", "one", "ask:yes", "late"], ["late"]),
     "partly": (["no"], ["in", "left:yes", "right:no"], []),

@@ -115,10 +115,11 @@ async def _bring(
             prepared = saver.prepare(_commit(thread, what.graph))
         if not what.is_dry:
             await saver.acommit(prepared)
-    except ThreadConflict:  # somebody has made it meanwhile: another import, or a run
-        imported.present.append(thread_id)
     except PersistenceError as error:
-        imported.refused[thread_id] = str(error)
+        if isinstance(error, ThreadConflict) and await saver.aget_thread(thread_id) is not None:
+            imported.present.append(thread_id)  # somebody has made it meanwhile: another import, or a run
+        else:
+            imported.refused[thread_id] = str(error)
     else:
         imported.threads.append(_told(thread))
 

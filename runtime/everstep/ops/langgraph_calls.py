@@ -113,6 +113,11 @@ def main_path(path: str) -> str:
     return path
 
 
+def their_question(their_ns: str, number: int) -> str:
+    """The id of a task's question at this position, as LangGraph has it."""
+    return xxh3_128_hexdigest((f"{their_ns}{NS_SEP}{number}" if number else their_ns).encode())
+
+
 @dataclass(slots=True)
 class Calls:
     """The calls of one task that has not finished.
@@ -193,9 +198,7 @@ class Calls:
         return next((name for name in self.names if self._fits(caller.call(name, call), call)), None)
 
     def _fits(self, own: Caller, call: TheirCall) -> bool:
-        number = len(call.answers)
-        text = f"{own.their_ns}{NS_SEP}{number}" if number else own.their_ns
-        if xxh3_128_hexdigest(text.encode()) in {question.id for question in call.questions}:
+        if their_question(own.their_ns, len(call.answers)) in {question.id for question in call.questions}:
             return True
         return any(self._name_of(own, each) is not None for each in self._by_caller.get(call.path, ()))
 

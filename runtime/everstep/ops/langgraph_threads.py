@@ -15,12 +15,32 @@ from typing import Any
 
 from xxhash import xxh3_128_hexdigest
 
-from everstep.constants import BRANCH_PREFIX, NS_END, NS_SEP, NULL_TASK_ID, PULL, PUSH, START, TASKS
-from everstep.ops.langgraph_calls import Caller, Calls, NotImportableError, TheirCall, is_call, main_path
+from everstep.constants import (
+    BRANCH_PREFIX,
+    DEFAULT_HANDLER,
+    HANDLER_PREFIX,
+    NS_END,
+    NS_SEP,
+    NULL_TASK_ID,
+    PULL,
+    PUSH,
+    START,
+    TASKS,
+)
+from everstep.ops.langgraph_calls import (
+    Caller,
+    Calls,
+    NotImportableError,
+    TheirCall,
+    is_call,
+    main_path,
+    their_question,
+)
 from everstep.ops.langgraph_checks import check_complete, check_lineage, reading
 from everstep.ops.langgraph_deltas import delta_channels, with_logs
 from everstep.ops.langgraph_rows import TheirCheckpoint, TheirThread, TheirWrite
 from everstep.pregel.growth import StoredLists
+from everstep.tasks.handlers import HANDLER
 from everstep.tasks.task import Answer, Path, TaskIds
 from everstep.types import MISSING, Interrupt, Send
 from everstep_savers.checkpoint import (
@@ -38,6 +58,7 @@ from everstep_savers.checkpoint import (
     Version,
 )
 from everstep_savers.codec import Codec
+from everstep_savers.errors import CodecError
 
 # Namespace and checkpoint id.
 Place = tuple[str, str]
@@ -48,6 +69,10 @@ _OLDEST_FORMAT = 4
 _NO_NODES = ("__input__", "__interrupt__")
 # What the names of channels begin with whose values live for a step or two: triggers and joins.
 _TRANSIENT = (START, TASKS, BRANCH_PREFIX, "join:")
+# What the paths of updates from outside begin with, which are no tasks; what they wrote is in the checkpoint they made.
+_UPDATE = f"~{INTERRUPT}, "
+# What the path of an error handler has after that of the failed task, and where LangGraph says that one was called.
+_HANDLED, _HANDED_OVER = ", node_error_handler, ", "__error_source_node__"
 # The task id of writes that came with an answer.
 _RUN_WRITES = f"{NULL_TASK_ID[:-12]}{1:012}"
 
@@ -76,6 +101,7 @@ class _Task:
 
     Attributes:
         calls: The `@task` calls in it, if it has not finished.
+        is_handled: Its failure is its error handler's business, which has not finished.
     """
 
     theirs: str
@@ -84,6 +110,7 @@ class _Task:
     path: Path
     writes: Sequence[tuple[str, Any]]
     calls: Calls
+    is_handled: bool = False
 
     def of(self, channel: str) -> Any:
         """What was written to a channel, None if nothing."""
@@ -96,7 +123,7 @@ class _Task:
 
     @property
     def is_finished(self) -> bool:
-        return any(channel not in WRITES_IDX_MAP for channel, _ in self.writes)
+        return self.is_handled or any(channel not in WRITES_IDX_MAP for channel, _ in self.writes)
 
     @property
     def is_asking(self) -> bool:
@@ -140,6 +167,8 @@ class _Conversion:
         self._namespaces = {"": ""}
         self._tasks: dict[Place, list[_Task]] = {}
         self._questions: dict[str, str] = {}
+        # LangGraph's ids of tasks by their paths.
+        self._ids: dict[tuple[Place, str], str] = {}
         # What each checkpoint has stored of its lists, and the versions that are stored by now.
         self._lists: dict[Place, StoredLists] = {}
         self._stored: set[tuple[str, str, Version]] = set()
@@ -194,7 +223,7 @@ class _Conversion:
     def _tasks_at(self, place: Place, writes: Sequence[TheirWrite]) -> Iterator[_Task]:
         by_task: dict[tuple[str, str], list[tuple[str, Any]]] = defaultdict(list)
         for write in writes:
-            if write.task_id != NULL_TASK_ID:
+            if write.task_id != NULL_TASK_ID and not write.task_path.startswith(_UPDATE):
                 by_task[write.task_id, write.task_path].append((write.channel, write.value))
         calls: dict[str, list[TheirCall]] = defaultdict(list)
         if place == ("", self._head) or place not in self._parents:  # else their results are in what came of them
@@ -204,21 +233,54 @@ class _Conversion:
         for path in calls:
             if not any(known == path for _, known in by_task):
                 by_task["", path] = []  # it was killed before it had anything to store itself
+        self._ids |= {(place, path): task_id for task_id, path in by_task}
+        own_path = {path: own for (_, path), own in by_task.items()}
+        if len(own_path) < len(by_task):
+            raise CodecError("two of its tasks have the same path")
+        results = {path.partition(_HANDLED)[0]: own for path, own in own_path.items() if _is_result(path, own)}
         for (task_id, path), own in by_task.items():
-            if not is_call(path):
-                yield self._task(place, task_id, path, own, calls.get(path, ()))
+            if not is_call(path) and not _is_result(path, own):
+                # A task whose handler has finished has its result: which of its handlers it was is not told.
+                yield self._task(place, task_id, path, results.get(path, own), calls.get(path, ()))
 
     def _task(
         self, place: Place, task_id: str, path_text: str, writes: Sequence[tuple[str, Any]], calls: Sequence[TheirCall]
     ) -> _Task:
-        name, path = self._node_of(place, task_id, path_text)
+        name, path = self._handler_of(place, task_id, path_text, writes) or self._node_of(place, task_id, path_text)
         container = self._namespaces[place[0]]
         ours = TaskIds(place[1], container).id_of(name, path)
-        task = _Task(task_id, ours, name, path, writes, Calls(self._names))
+        is_handled = any(channel == _HANDED_OVER for channel, _ in writes)
+        if is_handled:
+            handler = f"{HANDLER_PREFIX}{name}"
+            writes = [*((channel, value) for channel, value in writes if channel == ERROR), (SCHEDULED, handler)]
+        task = _Task(task_id, ours, name, path, writes, Calls(self._names), is_handled)
         if calls and not task.is_finished:
-            their_ns, our_ns = _inner(place[0], name, task_id), _inner(container, name, ours)
+            their_ns, our_ns = self._their_ns(place, name, task_id, path_text), _inner(container, name, ours)
             task.calls.add(Caller(their_ns, path_text, ours, our_ns, path), calls, len(task.answers))
         return task
+
+    def _handler_of(
+        self, place: Place, task_id: str, path_text: str, writes: Sequence[tuple[str, Any]]
+    ) -> tuple[str, Path] | None:
+        """Name and path of an error handler that has not finished; None if this is none."""
+        failed, mark, _ = path_text.partition(_HANDLED)
+        if not mark:
+            return None
+        name, path = self._node_of(place, task_id, failed)
+        own = f"{HANDLER_PREFIX}{name}"
+        asked = {question.id for channel, value in writes if channel == INTERRUPT for question in value}
+        number = sum(len(value) for channel, value in writes if channel == RESUME)
+        # Whether it is the node's own, the id of its question tells; else that is the likelier.
+        shared = their_question(self._their_ns(place, DEFAULT_HANDLER, task_id, path_text), number)
+        return DEFAULT_HANDLER if shared in asked else own, (*path, HANDLER)
+
+    def _their_ns(self, place: Place, name: str, task_id: str, path_text: str) -> str:
+        """The namespace of a task in LangGraph; that of an error handler is within the failed task's."""
+        failed, mark, _ = path_text.partition(_HANDLED)
+        container = place[0]
+        if mark:
+            container = _inner(container, self._node_of(place, task_id, failed)[0], self._ids.get((place, failed), ""))
+        return _inner(container, name, task_id)
 
     def _node_of(self, place: Place, task_id: str, path_text: str) -> tuple[str, Path]:
         kind, _, rest = path_text.removeprefix("~").partition(", ")
@@ -303,7 +365,8 @@ class _Conversion:
         ]
         if answers or task.calls.answers:
             yield RESUME, [*answers, *task.calls.answers]
-        yield from (write for write in task.writes if write[0] not in (INTERRUPT, RESUME, SCHEDULED))
+        others = (INTERRUPT, RESUME) if task.is_handled else (INTERRUPT, RESUME, SCHEDULED)
+        yield from (write for write in task.writes if write[0] not in others)
 
     def _own_questions(self, task: _Task) -> list[Interrupt]:
         """The open questions of a task but those of its calls."""
@@ -340,6 +403,11 @@ def _inner(checkpoint_ns: str, name: str, task_id: str) -> str:
     """The namespace of a task."""
     own = f"{name}{NS_END}{task_id}"
     return f"{checkpoint_ns}{NS_SEP}{own}" if checkpoint_ns else own
+
+
+def _is_result(path: str, writes: Sequence[tuple[str, Any]]) -> bool:
+    """Whether this is an error handler's result."""
+    return _HANDLED in path and not is_call(path) and any(channel not in WRITES_IDX_MAP for channel, _ in writes)
 
 
 def _ranks(checkpoints: Sequence[TheirCheckpoint]) -> dict[Version, int]:

@@ -155,6 +155,33 @@ def fails_later(lib: Any, saver: Any) -> Any:
     return chained(lib, asks(lib, "ask", "sure?", then=call), saver=saver)
 
 
+def handled(lib: Any, saver: Any) -> Any:
+    """A node whose failure was handled, beside one that asks."""
+
+    def broken(state: Any) -> Any:
+        RAN.append("broken")
+        raise ValueError("broken")
+
+    _, handle = says("handled")
+    nodes = [("broken", broken, {"error_handler": handle}), asks(lib, "review", "sure?")]
+    return built(lib, nodes, [(lib.START, "broken"), (lib.START, "review")], saver)
+
+
+def handler_asks(lib: Any, saver: Any) -> Any:
+    """A node whose failure a handler of all nodes asks about, twice."""
+
+    def broken(state: Any) -> Any:
+        RAN.append("broken")
+        raise ValueError("broken")
+
+    _, handle = asks(lib, "handler", "again?", "really?")
+    builder = lib.StateGraph(State)
+    builder.set_node_defaults(error_handler=handle)
+    builder.add_node("broken", broken)
+    builder.add_edge(lib.START, "broken")
+    return builder.compile(checkpointer=saver)
+
+
 def inside(lib: Any, saver: Any) -> Any:
     """A question in a subgraph, two levels deep."""
     deepest = chained(lib, says("deep"), asks(lib, "ask", "sure?"))
@@ -332,6 +359,8 @@ GRAPHS: dict[str, Callable[[Any, Any], Any]] = {
     "second": twice,
     "failed": fails,
     "failed-later": fails_later,
+    "handled": handled,
+    "handler-asks": handler_asks,
     "inside": inside,
     "stateful": stateful,
     "stopped": stops,
@@ -339,6 +368,7 @@ GRAPHS: dict[str, Callable[[Any, Any], Any]] = {
     "partly": side_by_side,
     "forked": branches,
     "updated": branches,
+    "edited": branches,
     "typed": typed,
     "delta": grows,
     "calls": calls,

@@ -59,7 +59,7 @@ async def run_all(saver: Any) -> dict[str, Any]:
 async def go_on(name: str, graph: Any) -> None:
     if name in ("done", "calls-done", "calls-answered"):
         await graph.ainvoke(Command(resume="yes"), at(name))
-    elif name == "second":
+    elif name in ("second", "handler-asks"):
         await graph.ainvoke(Command(resume="first"), at(name))
     elif name == "failed-later":
         with suppress(RuntimeError):
@@ -71,6 +71,10 @@ async def go_on(name: str, graph: Any) -> None:
     elif name == "forked":
         past = [state async for state in graph.aget_state_history(at(name))][1]
         await graph.aupdate_state(past.config, {"log": ["edited"]}, as_node="one")
+        await graph.ainvoke(None, at(name))
+    elif name == "edited":
+        await graph.aupdate_state(at(name), {"log": ["edited"]}, as_node="one")
+        await graph.aupdate_state(at(name), {"log": ["again"]}, as_node="one")
         await graph.ainvoke(None, at(name))
     elif name == "previous":
         await graph.ainvoke({"log": ["again"]}, at(name))
