@@ -10,8 +10,8 @@ import pytest
 
 from everstep.channels import UntrackedValue
 from everstep.constants import START
-from everstep.context import interrupt
-from everstep.errors import ConfigError
+from everstep.context import Runtime, interrupt
+from everstep.errors import ConfigError, GraphDrained
 from everstep.graph.builder import StateGraph
 from everstep.types import Command
 from tests.engine.graphs import Log, Update, chain, history, says, side_by_side, thread
@@ -224,6 +224,46 @@ async def test_a_run_whose_last_commit_fails_does_not_return_as_if_it_were_store
     with pytest.raises(StoreBroke):
         await graph.ainvoke({"log": []}, thread(), durability=durability)
     assert (await saver.aget_thread("t")).status == "failed"
+    assert await chain(says("a"), says("b"), saver=saver).ainvoke(None, thread()) == {"log": ["a", "b"]}
+
+
+@pytest.mark.parametrize("durability", DURABILITIES)
+@pytest.mark.parametrize("number", [2, 3, 4])
+async def test_a_question_is_told_only_once_all_before_it_is_stored(number: int, durability: str, saver: Any) -> None:
+    async def ask(state: Log) -> Update:
+        return {"log": [interrupt("sure?")]}
+
+    def graph(saver: Any) -> Any:
+        return chain(says("a"), ("ask", ask), saver=saver)
+
+    if number <= (2 if durability == "exit" else 4):
+        with pytest.raises(StoreBroke):
+            await graph(WatchedSaver(saver, before=failing(number))).ainvoke(
+                {"log": []}, thread(), durability=durability
+            )
+        assert (await saver.aget_thread("t")).status == "failed"
+        await graph(saver).ainvoke(None, thread(), durability=durability)
+    else:
+        await graph(saver).ainvoke({"log": []}, thread(), durability=durability)
+
+    assert [question.value for question in (await graph(saver).aget_state(thread())).interrupts] == ["sure?"]
+    assert await graph(saver).ainvoke(Command(resume="yes"), thread()) == {"log": ["a", "yes"]}
+
+
+@pytest.mark.parametrize("durability", DURABILITIES)
+@pytest.mark.parametrize("number", [2, 3, 4])
+async def test_a_run_is_drained_only_once_its_steps_are_stored(number: int, durability: str, saver: Any) -> None:
+    async def leave(state: Log, runtime: Runtime[Any]) -> Update:
+        assert runtime.control is not None
+        runtime.control.request_drain()
+        return {"log": ["a"]}
+
+    broken = number <= (2 if durability == "exit" else 4)
+    stopped = chain(("a", leave), says("b"), saver=WatchedSaver(saver, before=failing(number)))
+    with pytest.raises(StoreBroke if broken else GraphDrained):
+        await stopped.ainvoke({"log": []}, thread(), durability=durability)
+
+    assert (await saver.aget_thread("t")).status == ("failed" if broken else "drained")
     assert await chain(says("a"), says("b"), saver=saver).ainvoke(None, thread()) == {"log": ["a", "b"]}
 
 

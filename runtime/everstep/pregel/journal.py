@@ -160,7 +160,7 @@ class Journal:
             await self.queue.drain()
         except Exception:
             self.status = None
-            if status == "done":
+            if status not in ("failed", "cancelled"):
                 raise
             # The caller knows that storing failed. What the tasks did cannot hang on a checkpoint that is
             # not there; how the run ended can still be told.
