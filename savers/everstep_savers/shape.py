@@ -6,12 +6,17 @@ before its checkpoint is. It has no claims, so two runs of one thread are not ke
 
 What such a saver does to a value is its own affair: many turn a tuple into a list, and none knows our types. Values
 that are not plain go to it as bytes made by our codec, and so come back as they were.
+
+What can be seen to be wrong with such a saver is an error that names the method: one that is not async, that gives
+back something else than was asked for, or a version that is not greater than the last. That it has dropped what it
+was given cannot be seen.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
+from inspect import isawaitable, iscoroutine
 from typing import Any, ClassVar
 
 from everstep_savers.base import AtomicSaver, BaseCheckpointSaver, Config
@@ -29,7 +34,10 @@ from everstep_savers.checkpoint import (
 )
 from everstep_savers.errors import CodecError
 
-_METHODS = ("aget_tuple", "alist", "aput", "aput_writes")
+_METHODS = ("aget_tuple", "alist", "aput", "aput_writes", "get_next_version")
+# What engine and savers read of a stored checkpoint.
+_PARTS = ("config", "checkpoint", "metadata", "parent_config", "pending_writes")
+_KEYS = ("v", "id", "ts", "channel_values", "channel_versions", "versions_seen")
 
 # The keys of a value that went through our codec.
 _TAG, _DATA = "__everstep__", "data"
@@ -48,7 +56,10 @@ def as_atomic(saver: Any) -> AtomicSaver[Any]:
     missing = [name for name in _METHODS if not callable(getattr(saver, name, None))]
     if isinstance(saver, type) or missing:
         what = f"the class {saver.__name__}" if isinstance(saver, type) else f"{type(saver).__name__} {saver!r:.100}"
-        raise TypeError(f"checkpointer must be a saver such as InMemorySaver() or SQLSaver.from_url(...), got {what}")
+        lack = f", which has no {', '.join(missing)}" if missing and len(missing) < len(_METHODS) else ""
+        raise TypeError(
+            f"checkpointer must be a saver such as InMemorySaver() or SQLSaver.from_url(...), got {what}{lack}"
+        )
     return ShapeSaver(saver)
 
 
@@ -82,7 +93,7 @@ class ShapeSaver(AtomicSaver[Commit]):
             for task in new.results:
                 await self._put_writes(prepared.thread_id, task)
             config = _config(prepared.thread_id, new.checkpoint_ns, new.parent_id)
-            await self.saver.aput(config, new.checkpoint, new.metadata, dict(new.changed))
+            await self._call("aput", config, new.checkpoint, new.metadata, dict(new.changed))
         return prepared.token
 
     async def atake_back(self, thread_id: str, token: int, tasks: Sequence[TaskPlace]) -> None:
@@ -90,7 +101,30 @@ class ShapeSaver(AtomicSaver[Commit]):
 
     async def _put_writes(self, thread_id: str, task: TaskWrites) -> None:
         config = _config(thread_id, task.checkpoint_ns, task.checkpoint_id)
-        await self.saver.aput_writes(config, list(task.writes), task.task_id, task.task_path)
+        await self._call("aput_writes", config, list(task.writes), task.task_id, task.task_path)
+
+    async def _call(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the saver.
+
+        Raises:
+            TypeError: It has none that is async.
+        """
+        try:
+            answer = getattr(self.saver, method)(*arguments)
+            if isawaitable(answer):
+                return await answer
+        except NotImplementedError as error:
+            raise TypeError(self._not_async(method)) from error
+        raise TypeError(self._not_async(method))
+
+    def _not_async(self, method: str) -> str:
+        return (
+            f"{self._name(method)} is not async, and graphs await their saver; compile with the async saver of its "
+            "kind, such as AsyncSqliteSaver in place of SqliteSaver"
+        )
+
+    def _name(self, method: str) -> str:
+        return f"{type(self.saver).__name__}.{method}"
 
     def _lowered(self, checkpoint: Checkpoint, *place: str) -> Checkpoint:
         lowered = copy_checkpoint(checkpoint)
@@ -124,7 +158,14 @@ class ShapeSaver(AtomicSaver[Commit]):
     def _lift(self, value: Any) -> Any:
         return self.codec.decode(value[_TAG], value[_DATA]) if type(value) is dict and value.keys() == _MARKS else value
 
-    def _lifted(self, found: CheckpointTuple) -> CheckpointTuple:
+    def _lifted(self, found: CheckpointTuple, method: str, config: Config | None) -> CheckpointTuple:
+        if (lack := _lack(found)) is not None:
+            raise TypeError(f"{self._name(method)} gave {type(found).__name__} {found!r:.100}, {lack}")
+        wanted = (config or {}).get("configurable", {}).get("checkpoint_id")
+        if wanted and found.checkpoint["id"] != wanted:
+            raise ValueError(
+                f"{self._name(method)} gave checkpoint {found.checkpoint['id']!r}, and was asked for {wanted!r}"
+            )
         checkpoint = copy_checkpoint(found.checkpoint)
         values = found.checkpoint["channel_values"]
         checkpoint["channel_values"] = {channel: self._lift(value) for channel, value in values.items()}
@@ -132,8 +173,8 @@ class ShapeSaver(AtomicSaver[Commit]):
         return CheckpointTuple(found.config, checkpoint, found.metadata, found.parent_config, writes)
 
     async def aget_tuple(self, config: Config) -> CheckpointTuple | None:
-        found = await self.saver.aget_tuple(config)
-        return None if found is None else self._lifted(found)
+        found = await self._call("aget_tuple", config)
+        return None if found is None else self._lifted(found, "aget_tuple", config)
 
     async def alist(
         self,
@@ -143,8 +184,16 @@ class ShapeSaver(AtomicSaver[Commit]):
         before: Config | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
-        async for found in self.saver.alist(config, filter=filter, before=before, limit=limit):
-            yield self._lifted(found)
+        try:
+            listing: Any = self.saver.alist(config, filter=filter, before=before, limit=limit)
+            if not hasattr(listing, "__aiter__"):
+                if iscoroutine(listing):
+                    listing.close()
+                raise TypeError(f"{self._name('alist')} gave {type(listing).__name__}, which is no async iterator")
+            async for found in listing:
+                yield self._lifted(found, "alist", config)
+        except NotImplementedError as error:
+            raise TypeError(self._not_async("alist")) from error
 
     async def aput(
         self,
@@ -153,16 +202,17 @@ class ShapeSaver(AtomicSaver[Commit]):
         metadata: CheckpointMetadata,
         new_versions: Mapping[str, Version],
     ) -> dict[str, Any]:
-        return await self.saver.aput(config, self._lowered(checkpoint), metadata, new_versions)
+        stored: dict[str, Any] = await self._call("aput", config, self._lowered(checkpoint), metadata, new_versions)
+        return stored
 
     async def aput_writes(
         self, config: Config, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         lowered = [(channel, self._lower(channel, value, f"write to {channel!r}")) for channel, value in writes]
-        await self.saver.aput_writes(config, lowered, task_id, task_path)
+        await self._call("aput_writes", config, lowered, task_id, task_path)
 
     async def adelete_thread(self, thread_id: str) -> None:
-        await self.saver.adelete_thread(thread_id)
+        await self._call("adelete_thread", thread_id)
 
     async def aget_thread(self, thread_id: str) -> ThreadRecord | None:
         """None: such a saver keeps no row of a thread."""
@@ -177,7 +227,27 @@ class ShapeSaver(AtomicSaver[Commit]):
             yield record
 
     def get_next_version(self, current: Any, channel: Any = None) -> Any:
-        return self.saver.get_next_version(current, channel)
+        version = self.saver.get_next_version(current, channel)
+        if version is None or (current is not None and not version > current):
+            raise ValueError(
+                f"{self._name('get_next_version')} gave {version!r} after {current!r}; a version has to be greater "
+                "than the one before, or nodes that should run do not"
+            )
+        return version
+
+
+def _lack(found: Any) -> str | None:
+    """What something lacks to be a stored checkpoint with its writes; None if nothing."""
+    if missing := [name for name in _PARTS if not hasattr(found, name)]:
+        return f"which is no checkpoint tuple: it has no {', '.join(missing)}"
+    checkpoint = found.checkpoint
+    if not isinstance(checkpoint, Mapping) or not isinstance(found.metadata, Mapping):
+        return "whose checkpoint or metadata is no mapping"
+    if missing := [name for name in _KEYS if name not in checkpoint]:
+        return f"whose checkpoint has no {', '.join(missing)}"
+    if any(not isinstance(write, tuple | list) or len(write) != 3 for write in found.pending_writes or ()):
+        return "whose pending writes are not task id, channel and value each"
+    return None
 
 
 class _NotPlainError(Exception):

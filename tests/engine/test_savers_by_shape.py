@@ -16,7 +16,7 @@ from everstep import START, Command, Send, StateGraph, interrupt
 from everstep.types import Durability
 from everstep_savers.errors import CheckpointNotFound, CodecError
 from everstep_savers.shape import ShapeSaver, as_atomic
-from tests.engine.graphs import Log, Update, chain, history, side_by_side, thread
+from tests.engine.graphs import Log, Update, chain, history, says, side_by_side, thread
 
 
 def to_json(value: Any) -> str:
@@ -208,5 +208,206 @@ async def test_what_is_no_saver_is_refused() -> None:
         async def alist(self, config: Any) -> AsyncIterator[None]:
             yield None
 
-    with pytest.raises(TypeError, match=r"^checkpointer must be a saver such as InMemorySaver\(\) or SQLSaver"):
+        def __repr__(self) -> str:
+            return "a half"
+
+    with pytest.raises(TypeError) as caught:
         as_atomic(Half())
+    assert str(caught.value) == (
+        "checkpointer must be a saver such as InMemorySaver() or SQLSaver.from_url(...), got Half a half, which has no "
+        "aput, aput_writes, get_next_version"
+    )
+    with pytest.raises(TypeError, match=r"SQLSaver\.from_url\(\.\.\.\), got int 5$"):
+        as_atomic(5)
+
+
+# Savers with faults -----------------------------------------------------------------------------------------------
+
+
+def odd(**methods: Any) -> Any:
+    """A saver with some methods of its own."""
+    return type("OddSaver", (JsonSaver,), methods)()
+
+
+async def not_there(self: Any, *arguments: Any) -> None:
+    raise NotImplementedError("use the other saver")
+
+
+NOT_ASYNC = (
+    "OddSaver.{} is not async, and graphs await their saver; compile with the async saver of its kind, such as "
+    "AsyncSqliteSaver in place of SqliteSaver"
+)
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@pytest.mark.parametrize("how", ["sync", "not implemented"])
+@pytest.mark.parametrize("method", ["aput", "aput_writes", "aget_tuple"])
+async def test_a_saver_that_is_not_async_is_told(method: str, how: str, durability: Durability) -> None:
+    graph = chain(
+        ("ask", lambda state: {"log": [interrupt("sure?")]}),
+        saver=odd(**{method: not_there if how == "not implemented" else lambda self, *arguments: None}),
+    )
+
+    with pytest.raises(TypeError) as caught:
+        await graph.ainvoke({"log": []}, thread(), durability=durability)
+
+    assert str(caught.value) == NOT_ASYNC.format(method)
+
+
+class Never:
+    """A listing that is not implemented."""
+
+    def __aiter__(self) -> Never:
+        return self
+
+    async def __anext__(self) -> None:
+        raise NotImplementedError
+
+
+async def no_listing(self: Any, config: Any, **how: Any) -> list[Any]:
+    return []
+
+
+LISTINGS: dict[str, tuple[Any, str]] = {
+    "a list": (lambda self, config, **how: [], "OddSaver.alist gave list, which is no async iterator"),
+    "a coroutine": (no_listing, "OddSaver.alist gave coroutine, which is no async iterator"),
+    "not implemented": (lambda self, config, **how: Never(), NOT_ASYNC.format("alist")),
+}
+
+
+@pytest.mark.parametrize("given", LISTINGS)
+async def test_a_listing_that_is_none_is_told(given: str) -> None:
+    listing, complaint = LISTINGS[given]
+
+    with pytest.raises(TypeError) as caught:
+        await history(chain(says("a"), saver=odd(alist=listing)), thread())
+
+    assert str(caught.value) == complaint
+
+
+def found(**changes: Any) -> Any:
+    """A checkpoint tuple as a saver may give it, with something of it changed."""
+    checkpoint = {"v": 1, "id": "1", "ts": "", "channel_values": {}, "channel_versions": {}, "versions_seen": {}}
+    whole: dict[str, Any] = {
+        "config": {},
+        "checkpoint": checkpoint,
+        "metadata": {},
+        "parent_config": None,
+        "pending_writes": [],
+    }
+    return SimpleNamespace(**{**whole, **changes})
+
+
+FOUND: dict[str, tuple[Any, str]] = {
+    "a dict": (
+        {"checkpoint": {}},
+        "which is no checkpoint tuple: it has no config, checkpoint, metadata, parent_config, pending_writes",
+    ),
+    "an empty checkpoint": (
+        found(checkpoint={"id": "1"}),
+        "whose checkpoint has no v, ts, channel_values, channel_versions, versions_seen",
+    ),
+    "a checkpoint in bytes": (found(checkpoint=b"x"), "whose checkpoint or metadata is no mapping"),
+    "no metadata": (found(metadata=None), "whose checkpoint or metadata is no mapping"),
+    "writes in pairs": (
+        found(pending_writes=[("log", 1)]),
+        "whose pending writes are not task id, channel and value each",
+    ),
+}
+
+
+@pytest.mark.parametrize("given", FOUND)
+async def test_something_else_than_a_checkpoint_is_told(given: str) -> None:
+    answer, complaint = FOUND[given]
+
+    async def aget_tuple(self: Any, config: Any) -> Any:
+        return answer
+
+    with pytest.raises(TypeError) as caught:
+        await chain(says("a"), saver=odd(aget_tuple=aget_tuple)).ainvoke({"log": []}, thread())
+
+    assert str(caught.value) == f"OddSaver.aget_tuple gave {type(answer).__name__} {answer!r:.100}, {complaint}"
+
+
+async def test_another_checkpoint_than_was_asked_for_is_told() -> None:
+    async def aget_tuple(self: Any, config: Any) -> Any:
+        return found()
+
+    async def alist(self: Any, config: Any, **how: Any) -> AsyncIterator[Any]:
+        yield found()
+
+    graph = chain(says("a"), saver=odd(aget_tuple=aget_tuple, alist=alist))
+    for method, asking in {
+        "aget_tuple": graph.ainvoke(None, thread(checkpoint_id="2")),
+        "alist": graph.aget_state(thread(checkpoint_id="2")),
+    }.items():
+        with pytest.raises(ValueError) as caught:
+            await asking
+        assert str(caught.value) == f"OddSaver.{method} gave checkpoint '1', and was asked for '2'"
+
+
+@pytest.mark.parametrize(("version", "before"), [(None, None), ("1", "1")])
+async def test_a_version_that_is_not_greater_than_the_last_is_told(version: Any, before: Any) -> None:
+    builder = StateGraph(Log).add_node("loop", lambda state: {"log": ["x"]}).add_edge(START, "loop")
+    builder.add_conditional_edges("loop", lambda state: "loop" if len(state["log"]) < 3 else "__end__")
+    graph = builder.compile(odd(get_next_version=lambda self, current, channel: version))
+
+    with pytest.raises(ValueError) as caught:
+        await graph.ainvoke({"log": []}, thread())
+
+    assert str(caught.value) == (
+        f"OddSaver.get_next_version gave {version!r} after {before!r}; a version has to be greater than the one "
+        "before, or nodes that should run do not"
+    )
+
+
+class Failing(JsonSaver):
+    """Fails once, at one of its calls, before or after it has taken effect."""
+
+    def __init__(self, number: int, when: str) -> None:
+        super().__init__()
+        self.number, self.when, self.calls = number, when, 0
+
+    async def aput(self, *arguments: Any) -> Any:
+        return await self._passed(super().aput(*arguments))
+
+    async def aput_writes(self, *arguments: Any) -> None:
+        await self._passed(super().aput_writes(*arguments))
+
+    async def _passed(self, call: Any) -> Any:
+        self.calls += 1
+        fails = self.calls == self.number
+        if fails and self.when == "before":
+            call.close()
+            raise ConnectionError("the store is down")
+        result = await call
+        if fails:
+            raise ConnectionError("the reply was lost")
+        return result
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+async def test_whichever_call_fails_the_run_fails_and_its_thread_can_be_finished(
+    durability: Durability, when: str
+) -> None:
+    def asks(state: Log) -> Update:
+        return {"log": [interrupt("sure?")]}
+
+    def graph(saver: JsonSaver) -> Any:
+        return side_by_side(says("sibling"), ("asks", asks), saver=saver)
+
+    undisturbed = Failing(0, when)
+    await graph(undisturbed).ainvoke({"log": []}, thread(), durability=durability)
+    assert undisturbed.calls >= 3
+    for number in range(1, undisturbed.calls + 1):
+        saver = Failing(number, when)
+        with pytest.raises(ConnectionError):
+            await graph(saver).ainvoke({"log": []}, thread(), durability=durability)
+        again: Any = {"log": []} if await saver.aget_tuple(thread()) is None else None
+        await graph(saver).ainvoke(again, thread(), durability=durability)
+        state = await graph(saver).aget_state(thread())
+        finished = await graph(saver).ainvoke(Command(resume="yes"), thread(), durability=durability)
+
+        assert [question.value for question in state.interrupts] == ["sure?"]
+        assert finished["log"] == ["yes", "sibling"]
