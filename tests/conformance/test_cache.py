@@ -7,10 +7,12 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+import asyncpg
 import pytest
 
 from everstep_savers.cache import BaseCache, FullKey, InMemoryCache
 from everstep_savers.errors import CodecError, SchemaOutOfDate
+from everstep_savers.sql import postgres
 from everstep_savers.sql.cache import SWEEP_INTERVAL, SQLCache
 from everstep_savers.sql.database import parse_url, shown
 from tests.conformance.conftest import Clock
@@ -192,3 +194,31 @@ async def test_a_key_that_no_database_can_keep_is_refused(saver_url: str) -> Non
             await cache.aset({at("a\0"): (1, None)})
 
     assert str(caught.value) == r"cache key 'a\x00' contains a NUL character, which a database key cannot hold"
+
+
+async def test_clearing_and_setting_the_same_entries_do_not_wait_for_each_other(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "DEADLOCKS", 0)  # the first one is an error
+    first, last = at("a"), at("b")
+    async with SQLCache[Any].from_url(postgres_url) as one, SQLCache[Any].from_url(postgres_url) as other:
+        await one.aset({last: (0, None)})  # comes first in the table
+        await one.aset({first: (0, None)})
+        connection = await asyncpg.connect(postgres_url)
+        async with connection.transaction():
+            await connection.execute("SELECT 1 FROM cache_entries WHERE key = 'a' FOR UPDATE")
+            setting = asyncio.ensure_future(one.aset({first: (1, None), last: (1, None)}))
+            await _waiting(connection, 1)
+            clearing = asyncio.ensure_future(other.aclear([first[0]]))
+            await _waiting(connection, 2)
+        await connection.close()
+        await asyncio.gather(setting, clearing)
+
+        assert len(await one.aget([first, last])) in (0, 2)
+
+
+async def _waiting(connection: Any, number: int) -> None:
+    """So many statements wait for a lock."""
+    query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    while await connection.fetchval(query) < number:  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0.001)

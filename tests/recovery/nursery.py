@@ -17,7 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.recovery.killable import DEEDS, Plan
+from tests.recovery.killable_cache import CACHE_DEEDS
 from tests.recovery.killable_import import bring
+
+ALL_DEEDS = {**DEEDS, **CACHE_DEEDS, "bring": bring}
 
 
 def main() -> None:
@@ -44,7 +47,7 @@ def fork(deed: str, plan: dict[str, Any], outcome: Path) -> int:
     result: Any = None
     error: str | None = None
     try:
-        result = asyncio.run({**DEEDS, "bring": bring}[deed](Plan(**plan)))
+        result = asyncio.run(ALL_DEEDS[deed](Plan(**plan)))
     except BaseException as failure:
         error = f"{type(failure).__name__}: {failure}"
     outcome.write_text(json.dumps({"result": result, "error": error}, default=repr))

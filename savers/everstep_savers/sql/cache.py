@@ -185,14 +185,20 @@ def put_statement(*, is_postgres: bool) -> Insert:
 
 
 def clear_statement(*, has_namespaces: bool, is_postgres: bool) -> Delete:
-    """Remove the entries of some namespaces, or all."""
-    removed = delete(cache_entries)
+    """Remove the entries of some namespaces, or all: on Postgres in the order in which others write them.
+
+    In any other order, this and a process that writes the same entries would wait for each other.
+    """
+    kept, removed = cache_entries.c, delete(cache_entries)
+    if is_postgres:
+        found = select(kept.namespace, kept.key).order_by(kept.namespace, kept.key).with_for_update()
+        if has_namespaces:
+            found = found.where(kept.namespace == any_(bindparam("namespaces", type_=ARRAY(Text()))))
+        return removed.where(tuple_(kept.namespace, kept.key).in_(found))
     if not has_namespaces:
         return removed
-    if is_postgres:
-        return removed.where(cache_entries.c.namespace == any_(bindparam("namespaces", type_=ARRAY(Text()))))
     names = func.json_each(bindparam("namespaces", type_=Text())).table_valued("value", name="names")
-    return removed.where(cache_entries.c.namespace.in_(select(names.c.value)))
+    return removed.where(kept.namespace.in_(select(names.c.value)))
 
 
 def sweep_statement(*, is_postgres: bool) -> Any:
