@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from everstep_savers.errors import DatabaseUnavailable, InvalidNamespaceError, SchemaOutOfDate
+from everstep_savers.sql import postgres
 from everstep_savers.sql import store_statements as statements
 from everstep_savers.sql.database import Database, parse_url, shown
 from everstep_savers.sql.script_store import SqliteStore
@@ -214,6 +215,38 @@ async def test_a_transaction_that_loses_a_deadlock_is_tried_again(postgres_url: 
 
         assert [item.value for item in await store.asearch(X)] == [{"n": 2}, {"n": 2}]
         for connection in (other, watcher):
+            await connection.close()
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"a": {"n": 1}, "b": {"n": 1}}, {"a": None, "b": None}),
+        ({"a": {"n": 1}, "b": None}, {"a": None, "b": {"n": 1}}),
+    ],
+    ids=["put and delete", "both of either"],
+)
+async def test_two_that_write_the_same_items_do_not_wait_for_each_other(
+    one: dict[str, Any], other: dict[str, Any], postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "DEADLOCKS", 0)  # the first one is an error
+    async with SQLStore.from_url(postgres_url) as store:
+        await store.aput(X, "b", {"n": 0})  # comes first in the table
+        await store.aput(X, "a", {"n": 0})
+        holder, watcher = await asyncpg.connect(postgres_url), await asyncpg.connect(postgres_url)
+        waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        writes = []
+        async with holder.transaction():
+            await holder.execute("SELECT 1 FROM store_items WHERE key = 'a' FOR UPDATE")
+            for batch in (one, other):
+                ops = [PutOp(X, key, value) for key, value in batch.items()]
+                writes.append(asyncio.create_task(store.abatch(ops)))
+                while await watcher.fetchval(waiting) < len(writes):
+                    pass  # the query itself takes its time
+        await asyncio.gather(*writes)
+
+        assert await keys(store) in ([key for key, value in batch.items() if value] for batch in (one, other))
+        for connection in (holder, watcher):
             await connection.close()
 
 

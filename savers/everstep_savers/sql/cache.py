@@ -175,7 +175,9 @@ def put_statement(*, is_postgres: bool) -> Insert:
     if is_postgres:
         arrays = [bindparam(f"{name}s", type_=ARRAY(kind)) for name, kind in _KINDS.items()]
         rows = func.unnest(*arrays).table_valued(*_KINDS, name="rows").render_derived()
-        ordered = select(*(rows.c[name] for name in _KINDS)).order_by(rows.c.namespace, rows.c.key)
+        # As the columns are ordered, whatever the database's own collation is.
+        order = (rows.c.namespace.collate("C"), rows.c.key.collate("C"))
+        ordered = select(*(rows.c[name] for name in _KINDS)).order_by(*order)
         insert: Any = postgresql.insert(cache_entries).from_select(list(_KINDS), ordered)
     else:
         insert = sqlite.insert(cache_entries).values({name: bindparam(name, type_=_KINDS[name]) for name in _KINDS})

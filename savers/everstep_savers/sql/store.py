@@ -406,7 +406,9 @@ def _postgres_steps(
 ) -> list[Step]:
     steps: list[Step] = []
     if rows:
-        steps.append((_of_dialect(True, statements.put_statement), statements.put_values(rows)))
+        # What is removed is written too: one statement takes all items in their order, and nobody has them in another.
+        taken = sorted([*rows, *(ItemRow(*place, "", b"", "{}", 0, 0, None, None) for place in removed)])
+        steps.append((_of_dialect(True, statements.put_statement), statements.put_values(taken)))
     if removed:
         keys = statements.key_values(removed, is_postgres=True)
         steps.append((_of_dialect(True, statements.delete_statement), keys))

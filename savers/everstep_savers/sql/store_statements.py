@@ -201,9 +201,9 @@ def put_statement(*, is_postgres: bool) -> Insert:
     arrays = [bindparam(f"{name}s", type_=ARRAY(_bare(store_items.c[name]))) for name in _COLUMNS]
     rows = func.unnest(*arrays).table_valued(*_COLUMNS, name="rows").render_derived()
     values = [cast(rows.c[name], JSON) if name == "fields" else rows.c[name] for name in _COLUMNS]
-    insert = postgresql.insert(store_items).from_select(
-        _COLUMNS, select(*values).order_by(rows.c.namespace, rows.c.key)
-    )
+    # As the columns are ordered, whatever the database's own collation is.
+    order = (rows.c.namespace.collate("C"), rows.c.key.collate("C"))
+    insert = postgresql.insert(store_items).from_select(_COLUMNS, select(*values).order_by(*order))
     return _replacing(insert).add_cte(_forgotten())
 
 
@@ -214,9 +214,16 @@ def put_values(rows: Sequence[ItemRow]) -> dict[str, Any]:
 
 
 def delete_statement(*, is_postgres: bool) -> Delete:
-    """Remove items, and their vectors on Postgres."""
-    removed = delete(store_items).where(_is_named(store_items, is_postgres=is_postgres))
-    return removed.add_cte(_forgotten()) if is_postgres else removed
+    """Remove items; on Postgres their vectors too, and in the order in which `put_statement` writes items.
+
+    In any other order, two that write the same items would wait for each other.
+    """
+    kept, removed = store_items.c, delete(store_items)
+    if not is_postgres:
+        return removed.where(_is_named(store_items, is_postgres=False))
+    found = select(kept.namespace, kept.key).where(_is_named(store_items, is_postgres=True))
+    found = found.order_by(kept.namespace, kept.key).with_for_update()
+    return removed.where(tuple_(kept.namespace, kept.key).in_(found)).add_cte(_forgotten())
 
 
 def forget_statement(*, is_postgres: bool) -> Delete:
