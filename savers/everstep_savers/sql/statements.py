@@ -31,6 +31,7 @@ from sqlalchemy import (
     bindparam,
     case,
     cast,
+    collate,
     column,
     func,
     literal_column,
@@ -292,7 +293,8 @@ def _plainly_put(new: _Incoming, insert: Callable[[Table], Any]) -> Insert:
 def _insert(insert: Callable[[Table], Any], row: Mapping[str, Any], source: FromClause | None) -> Any:
     rows = select(*row.values())
     if source is not None:
-        rows = rows.select_from(source).order_by(source.c.thread_id)
+        # As `_locked_threads` does, whatever the collation of the database.
+        rows = rows.select_from(source).order_by(collate(source.c.thread_id, "C"))
     # SQLite takes "ON CONFLICT" after a SELECT for a join condition unless there is a WHERE.
     return insert(threads).from_select(list(row), rows.where(true()))
 
