@@ -41,6 +41,7 @@ VOCABULARY = {
     "constants",
     "context",
     "control",
+    "declared",
     "errors",
     "namespace",
     "policies",

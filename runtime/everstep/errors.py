@@ -7,6 +7,7 @@ Every error says what happened, with node, key, thread and value, then the way o
     Exception
     ├── EverstepError
     │   ├── GraphBuildError (ValueError)      the graph is not well formed; raised while it is built
+    │   │   └── GraphTypeError (TypeError)        an argument of a builder is of a type that it cannot be
     │   ├── GraphMismatchError                work waits for a node that the graph does not have any more
     │   ├── UnsatisfiedJoinError              nothing is left to run, and a join still waits for sources
     │   ├── ConfigError (ValueError)          the run's config or input cannot be used
@@ -72,6 +73,7 @@ __all__ = [
     "GraphInterrupt",
     "GraphMismatchError",
     "GraphRecursionError",
+    "GraphTypeError",
     "InputChangedError",
     "InterruptError",
     "InterruptMismatchError",
@@ -101,6 +103,10 @@ class EverstepError(Exception):
 
 class GraphBuildError(EverstepError, ValueError):
     """The graph is not well formed; the message names node or edge and the nearest match."""
+
+
+class GraphTypeError(GraphBuildError, TypeError):
+    """What a graph was given while it was built is of a type that it cannot be."""
 
 
 class ConfigError(EverstepError, ValueError):

@@ -9,9 +9,10 @@ import sys
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Literal, get_args
 
-from everstep.errors import EverstepError, PersistenceError
+from everstep.declared import check_flag, check_kind, check_number, refusal
+from everstep.errors import EverstepError, GraphBuildError, PersistenceError
 
 # Programming errors: another attempt gives the same result.
 _NOT_RETRIED: tuple[type[Exception], ...] = (
@@ -71,8 +72,16 @@ class RetryPolicy:
     retry_on: type[Exception] | Sequence[type[Exception]] | Callable[[Exception], bool] = is_transient
 
     def __post_init__(self) -> None:
-        if self.max_attempts < 1:
-            raise ValueError(f"RetryPolicy.max_attempts counts the first attempt: got {self.max_attempts}, least is 1")
+        check_number("RetryPolicy.max_attempts, which counts the first attempt,", self.max_attempts, 1, whole=True)
+        check_number("RetryPolicy.initial_interval", self.initial_interval, 0)
+        check_number("RetryPolicy.backoff_factor", self.backoff_factor, 0)
+        check_number("RetryPolicy.max_interval", self.max_interval, 0)
+        check_flag("RetryPolicy.jitter", self.jitter)
+        rule: Any = self.retry_on
+        kinds = rule if isinstance(rule, list | tuple) else (rule,)
+        # A class that is no exception is a predicate only by accident: called, it makes an instance.
+        if not all(_is_exception_type(kind) for kind in kinds) and (isinstance(rule, type) or not callable(rule)):
+            raise refusal("RetryPolicy.retry_on is an exception type, a list of them or a function of the error", rule)
 
     def matches(self, error: Exception) -> bool:
         """Does this policy repeat an attempt that failed with `error`?"""
@@ -94,6 +103,13 @@ class RetryPolicy:
         return min(wait, self.max_interval) + (jitter if self.jitter else 0.0)
 
 
+def _is_exception_type(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseException)
+
+
+RefreshOn = Literal["auto", "heartbeat"]
+
+
 @dataclass(frozen=True, slots=True)
 class TimeoutPolicy:
     """How long one attempt of a node may take.
@@ -106,7 +122,7 @@ class TimeoutPolicy:
 
     run_timeout: float | timedelta | None = None
     idle_timeout: float | timedelta | None = None
-    refresh_on: Literal["auto", "heartbeat"] = "auto"
+    refresh_on: RefreshOn = "auto"
 
     @classmethod
     def of(cls, value: float | timedelta | TimeoutPolicy | None) -> TimeoutPolicy | None:
@@ -116,15 +132,17 @@ class TimeoutPolicy:
         return cls(run_timeout=value)
 
     def __post_init__(self) -> None:
+        if self.refresh_on not in get_args(RefreshOn):
+            raise GraphBuildError(f"refresh_on is 'auto' or 'heartbeat', got {self.refresh_on!r:.100}")
         for name in ("run_timeout", "idle_timeout"):
             value = getattr(self, name)
             if value is None:
                 continue
             seconds = value.total_seconds() if isinstance(value, timedelta) else value
             if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-                raise TypeError(f"{name} is seconds or a timedelta, got {type(value).__name__} {value!r}")
+                raise refusal(f"{name} is seconds or a timedelta", value)
             if not seconds > 0:
-                raise ValueError(f"{name} must be greater than zero, got {value!r}")
+                raise GraphBuildError(f"{name} must be greater than zero, got {value!r}")
             object.__setattr__(self, name, float(seconds))
 
 
@@ -142,17 +160,31 @@ class CachePolicy:
 
     def __post_init__(self) -> None:
         if self.key_func is not None and not callable(self.key_func):
-            raise TypeError(f"CachePolicy.key_func is a function of the node's input, got {self.key_func!r}")
+            raise refusal("CachePolicy.key_func is a function of the node's input", self.key_func)
+        if self.ttl is not None and (isinstance(self.ttl, bool) or not isinstance(self.ttl, int | float)):
+            raise refusal("CachePolicy.ttl is a number of seconds", self.ttl)
 
 
 def retry_policies(value: RetryPolicy | Sequence[RetryPolicy] | None) -> tuple[RetryPolicy, ...]:
-    """One policy, several (the first that matches counts) or none, as a tuple."""
+    """One policy, several (the first that matches counts) or none, as a tuple.
+
+    Raises:
+        GraphTypeError: It is something else.
+    """
     if value is None:
         return ()
-    policies = (value,) if isinstance(value, RetryPolicy) else tuple(value) if isinstance(value, Sequence) else (value,)
+    given: Any = value
+    policies = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
     for policy in policies:
-        if not isinstance(policy, RetryPolicy):
-            raise TypeError(
-                f"retry_policy is a RetryPolicy or a list of them, got {type(policy).__name__} {policy!r:.100}"
-            )
+        check_kind("retry_policy is a RetryPolicy or a list of them", policy, RetryPolicy)
     return policies
+
+
+def cache_policy_of(value: CachePolicy | None) -> CachePolicy | None:
+    """The policy, or None.
+
+    Raises:
+        GraphTypeError: It is something else.
+    """
+    check_kind("cache_policy is a CachePolicy", value, (CachePolicy, type(None)))
+    return value

@@ -711,7 +711,7 @@ def test_a_policy_needs_a_function_as_key_function() -> None:
     with pytest.raises(TypeError) as caught:
         CachePolicy(key_func=nonsense)
 
-    assert str(caught.value) == "CachePolicy.key_func is a function of the node's input, got 'value'"
+    assert str(caught.value) == "CachePolicy.key_func is a function of the node's input, got str 'value'"
 
 
 async def test_a_graph_ends_where_a_kept_command_sends_it() -> None:

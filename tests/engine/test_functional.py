@@ -20,6 +20,7 @@ from everstep.policies import RetryPolicy
 from everstep.types import Command
 from everstep_savers.memory import InMemorySaver
 from everstep_savers.sql.saver import SQLSaver
+from everstep_savers.store import InMemoryStore
 from tests.engine.graphs import AT_ONCE, Log, Update, chain, history, thread
 
 
@@ -444,9 +445,9 @@ def test_a_task_keeps_the_name_and_the_words_of_its_function() -> None:
 async def test_arguments_go_before_what_is_injected() -> None:
     @task
     async def show(store: Any, config: Any = None, *, previous: Any = None, writer: Any = None) -> Any:
-        return store, config is not None, previous, callable(writer)
+        return store if store == "mine" else type(store).__name__, config is not None, previous, callable(writer)
 
-    @entrypoint(store="the store")
+    @entrypoint(store=InMemoryStore())
     async def flow(value: Any) -> Any:
         return [
             await show(),
@@ -456,7 +457,7 @@ async def test_arguments_go_before_what_is_injected() -> None:
         ]
 
     assert await flow.ainvoke(1) == [
-        ("the store", True, None, True),
+        ("InMemoryStore", True, None, True),
         ("mine", True, None, True),
         ("mine", True, 1, True),
         ("mine", False, None, False),

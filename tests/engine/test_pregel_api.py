@@ -20,6 +20,7 @@ from everstep.pregel.graph import Pregel
 from everstep.pregel.nodes import ChannelWriteEntry, NodeBuilder
 from everstep.types import CachePolicy, Command
 from everstep_savers.cache import InMemoryCache
+from everstep_savers.store import InMemoryStore
 from tests.engine.graphs import AT_ONCE, history, thread
 
 
@@ -75,11 +76,11 @@ async def test_what_is_injected_reaches_each_of_several_functions() -> None:
         return value, config["tags"]
 
     async def store_of(value: Any, *, store: Any) -> Any:
-        return value, store
+        return value, type(store).__name__
 
     node = NodeBuilder().subscribe_only("a").do(tag).do(store_of).write_to("b")
-    graph = one_node(node, output_channels="b", store="the store")
-    assert await graph.ainvoke(1, {"tags": ["x"]}) == ((1, ["x"]), "the store")
+    graph = one_node(node, output_channels="b", store=InMemoryStore())
+    assert await graph.ainvoke(1, {"tags": ["x"]}) == ((1, ["x"]), "InMemoryStore")
 
 
 async def test_a_node_without_a_function_hands_its_input_on() -> None:

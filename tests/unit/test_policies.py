@@ -108,7 +108,9 @@ def test_no_wait_is_negative_or_longer_than_the_longest_and_the_jitter(
 def test_max_attempts_counts_the_first_one() -> None:
     with pytest.raises(ValueError) as caught:
         RetryPolicy(max_attempts=0)
-    assert str(caught.value) == "RetryPolicy.max_attempts counts the first attempt: got 0, least is 1"
+    assert str(caught.value) == (
+        "RetryPolicy.max_attempts, which counts the first attempt, is a whole number from 1, got 0"
+    )
 
 
 @pytest.mark.parametrize("given_", [1.5, timedelta(seconds=1.5), TimeoutPolicy(run_timeout=1.5)])

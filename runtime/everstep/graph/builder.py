@@ -10,9 +10,10 @@ import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from everstep.constants import END, START
+from everstep.declared import at, check_flag, check_kind, check_schema, mapping_of, names_of
 from everstep.errors import GraphBuildError
 from everstep.graph.compile import compile_graph
 from everstep.graph.compiled import CompiledStateGraph
@@ -30,8 +31,8 @@ from everstep.graph.spec import (
 )
 from everstep.graph.typed import ContextT, InputT, OutputT, StateT, Typed
 from everstep.graph.validate import GraphWarning, check_ends, check_graph, check_node_name, suspicions
-from everstep.policies import CachePolicy, RetryPolicy, TimeoutPolicy, retry_policies
-from everstep.pregel.blueprint import CompileOptions, OnPending, checked_choice
+from everstep.policies import CachePolicy, RetryPolicy, TimeoutPolicy, cache_policy_of, retry_policies
+from everstep.pregel.blueprint import CompileOptions, OnPending, checked_choice, stops_of
 from everstep.tasks.callable import action_of, name_of
 from everstep.types import All, OnError
 
@@ -69,6 +70,8 @@ class StateGraph(Typed[StateT, ContextT, InputT, OutputT]):
             raise GraphBuildError(
                 "a graph needs a state: StateGraph(State), with a TypedDict, dataclass or pydantic model"
             )
+        if context_schema is not None:
+            check_schema("context_schema", context_schema)
         self._schemas: list[Schema] = []
         self.state_schema = state_schema
         self.context_schema = context_schema
@@ -119,30 +122,30 @@ class StateGraph(Typed[StateT, ContextT, InputT, OutputT]):
             timeout: Seconds (or a timedelta or policy) per attempt.
 
         Raises:
-            GraphBuildError: The name cannot be used, or is taken.
-            TypeError: The action cannot be called.
+            GraphBuildError: The name cannot be used or is taken, the action cannot be called, or another argument
+                is not what it can be.
         """
         name, action = _named(node, action)
         check_node_name(name, self.nodes)
-        try:
+        handler = _handler(error_handler, f"error handler of node {name!r}")
+        with at(f"node {name!r}"):
             bound = action_of(action, name)
-        except TypeError as error:
-            raise TypeError(f"node {name!r}: {error}") from None
-        source = input_schema_of(action) if input_schema is None else input_schema
-        self.nodes[name] = NodeSpec(
-            name=name,
-            action=bound,
-            input=self._schema(self.state_schema if source is None else source),
-            defer=defer,
-            metadata=dict(metadata or {}),
-            retry=None if retry_policy is None else retry_policies(retry_policy),
-            timeout=TimeoutPolicy.of(timeout),
-            cache=cache_policy,
-            error_handler=_handler(error_handler, f"error handler of node {name!r}"),
-            goto=goto_targets(action) if destinations is None else Targets(tuple(destinations)),
-            labels=dict(destinations) if isinstance(destinations, Mapping) else {},
-            subgraph=action if isinstance(action, CompiledStateGraph) else None,
-        )
+            check_flag("defer", defer)
+            source = input_schema_of(action) if input_schema is None else input_schema
+            self.nodes[name] = NodeSpec(
+                name=name,
+                action=bound,
+                input=self._schema(self.state_schema if source is None else source),
+                defer=defer,
+                metadata=mapping_of("metadata is a mapping of your own keys to values", metadata),
+                retry=None if retry_policy is None else retry_policies(retry_policy),
+                timeout=TimeoutPolicy.of(timeout),
+                cache=cache_policy_of(cache_policy),
+                error_handler=handler,
+                goto=goto_targets(action) if destinations is None else Targets(names_of("destinations", destinations)),
+                labels=dict(destinations) if isinstance(destinations, Mapping) else {},
+                subgraph=action if isinstance(action, CompiledStateGraph) else None,
+            )
         return self
 
     def add_edge(self, start_key: str | Sequence[str], end_key: str) -> Self:
@@ -155,6 +158,7 @@ class StateGraph(Typed[StateT, ContextT, InputT, OutputT]):
             check_ends((start_key,), end_key, f"edge {start_key!r} -> {end_key!r}")
             self._edges[EdgeSpec(start_key, end_key)] = None
             return self
+        check_kind("the start of an edge is the name of a node, or a list of them for a join", start_key, Iterable)
         sources = tuple(dict.fromkeys(start_key))
         if len(sources) == 1:
             return self.add_edge(sources[0], end_key)
@@ -174,17 +178,15 @@ class StateGraph(Typed[StateT, ContextT, InputT, OutputT]):
                 type `Literal` by default.
 
         Raises:
-            GraphBuildError: `source` has a route of this name already, or is `END`.
-            TypeError: `path` cannot be called.
+            GraphBuildError: `source` has a route of this name already or is `END`, `path` cannot be called, or
+                `path_map` is not what it can be.
         """
         check_ends((source,), END, f"the route of {source!r}")
         name = name_of(path)
-        try:
+        with at(f"route of node {source!r}"):
             bound = action_of(path, name)
-        except TypeError as error:
-            raise TypeError(f"route of node {source!r}: {error}") from None
+            ends, sends = _ends(path, path_map)
         name = self._free_route_name(source, name)
-        ends, sends = _ends(path, path_map)
         hint = input_schema_of(path)
         schema = None if hint is None else self._schema(hint)
         self._branches[source, name] = BranchSpec(source, name, bound, ends, sends, schema)
@@ -197,7 +199,10 @@ class StateGraph(Typed[StateT, ContextT, InputT, OutputT]):
             GraphBuildError: There are none, or a name cannot be used.
         """
         previous: str | None = None
+        check_kind("a sequence is a list of nodes", nodes, Iterable)
         for item in nodes:
+            if isinstance(item, tuple) and len(item) != 2:
+                raise GraphBuildError(f"a node of a sequence is an action, or a tuple of name and action, got {item!r}")
             name, action = item if isinstance(item, tuple) else (name_of(item), item)
             self.add_node(name, action)
             if previous is not None:
@@ -230,13 +235,17 @@ class StateGraph(Typed[StateT, ContextT, InputT, OutputT]):
         """Set the policies of all nodes that have none of their own, whenever they are added.
 
         Error handlers get `retry_policy` and `timeout` too.
+
+        Raises:
+            GraphBuildError: A policy is none, or the error handler cannot be called.
         """
-        if retry_policy is not None:
-            self._retry = retry_policies(retry_policy)
-        if cache_policy is not None:
-            self._cache = cache_policy
-        if timeout is not None:
-            self._timeout = TimeoutPolicy.of(timeout)
+        with at("the node defaults"):
+            if retry_policy is not None:
+                self._retry = retry_policies(retry_policy)
+            if cache_policy is not None:
+                self._cache = cache_policy_of(cache_policy)
+            if timeout is not None:
+                self._timeout = TimeoutPolicy.of(timeout)
         if error_handler is not None:
             self._error_handler = _handler(error_handler, "default error handler")
         return self
@@ -283,8 +292,10 @@ class StateGraph(Typed[StateT, ContextT, InputT, OutputT]):
         Warns:
             GraphWarning: A node that nothing can reach, or static edges beside `Command` destinations.
         """
-        spec = replace(self.spec(unknown_keys), unsatisfied_joins=unsatisfied_joins, aliases=dict(aliases or {}))
-        options = CompileOptions(checkpointer, store, cache, _stops(interrupt_before), _stops(interrupt_after), debug)
+        renamed = mapping_of("aliases is a mapping of old names of nodes to new ones", aliases)
+        spec = replace(self.spec(unknown_keys), unsatisfied_joins=unsatisfied_joins, aliases=renamed)
+        before, after = stops_of("interrupt_before", interrupt_before), stops_of("interrupt_after", interrupt_after)
+        options = CompileOptions(checkpointer, store, cache, before, after, debug)
         options = replace(options, on_pending=checked_choice("on_pending", on_pending, OnPending), name=name)
         options = replace(options, on_error=checked_choice("on_error", on_error, OnError))
         checked_choice("unsatisfied_joins", unsatisfied_joins, UnsatisfiedJoins)
@@ -336,10 +347,8 @@ class StateGraph(Typed[StateT, ContextT, InputT, OutputT]):
 def _handler(handler: Any, what: str) -> HandlerSpec | None:
     if handler is None:
         return None
-    try:
+    with at(what):
         action = action_of(handler, what, handles_errors=True)
-    except TypeError as error:
-        raise TypeError(f"{what}: {error}") from None
     return HandlerSpec(action, goto_targets(handler), handler if isinstance(handler, CompiledStateGraph) else None)
 
 
@@ -351,16 +360,13 @@ def _named(node: Any, action: Any) -> tuple[Any, Any]:
     return name_of(node), node
 
 
-def _stops(names: All | Sequence[str] | None) -> tuple[str, ...] | Literal["*"]:
-    if names == "*":
-        return "*"
-    return (names,) if isinstance(names, str) else tuple(names or ())
-
-
 def _ends(path: Any, path_map: PathMap) -> tuple[Mapping[Hashable, str] | None, bool]:
     """What a route may return, and whether it may also send anywhere."""
     if path_map is not None:
-        return dict(path_map) if isinstance(path_map, Mapping) else {name: name for name in path_map}, False
+        if isinstance(path_map, Mapping):
+            names_of("path_map", path_map.values())
+            return dict(path_map), False
+        return {name: name for name in names_of("path_map", path_map)}, False
     targets = route_targets(path)
     if targets.names is None:
         return None, True

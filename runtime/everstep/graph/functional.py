@@ -17,10 +17,11 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, get_
 
 from everstep.channels.last_value import EphemeralValue, LastValue
 from everstep.constants import END, PREVIOUS, PUSH, RETURN, START
+from everstep.declared import at
 from everstep.errors import GraphBuildError
 from everstep.graph.hints import called_graph
 from everstep.graph.validate import check_node_name
-from everstep.policies import CachePolicy, RetryPolicy, TimeoutPolicy, retry_policies
+from everstep.policies import CachePolicy, RetryPolicy, TimeoutPolicy, cache_policy_of, retry_policies
 from everstep.pregel.blueprint import Blueprint, CompileOptions
 from everstep.pregel.graph import Pregel
 from everstep.tasks.arguments import AppliedTo
@@ -55,19 +56,20 @@ class TaskFunction(Generic[P, T]):
         functools.update_wrapper(self, func)
         _refuse_generator(func, "task")
         self.func = func
-        found = name or name_of(func)
+        found = name_of(func) if name is None else name
         check_node_name(found, ())
-        action = action_of(func, found)
-        self._node = Node(
-            name=found,
-            triggers=(PUSH,),
-            channels=(),
-            action=replace(action, function=AppliedTo(func), takes_input=True),
-            writers=(_ReturnWriter(),),
-            retry=retry_policies(retry),
-            timeout=TimeoutPolicy.of(timeout),
-            cache=cache,
-        )
+        with at(f"task {found!r}"):
+            action = action_of(func, found)
+            self._node = Node(
+                name=found,
+                triggers=(PUSH,),
+                channels=(),
+                action=replace(action, function=AppliedTo(func), takes_input=True),
+                writers=(_ReturnWriter(),),
+                retry=retry_policies(retry),
+                timeout=TimeoutPolicy.of(timeout),
+                cache=cache_policy_of(cache),
+            )
         # Known before a thread is read whose journal holds values of them.
         for hint in type_hints(func).values():
             default_codec.register_annotation(hint)
@@ -143,8 +145,7 @@ def task(
         timeout: Seconds (or a timedelta or policy) per attempt.
 
     Raises:
-        GraphBuildError: The name cannot be used, or the function is a generator.
-        TypeError: It cannot be called.
+        GraphBuildError: The name cannot be used, the function is a generator or cannot be called, or a policy is none.
     """
 
     def make(func: Callable[..., Any]) -> TaskFunction[Any, Any]:
@@ -194,24 +195,18 @@ class entrypoint:  # noqa: N801 - the ecosystem's name
         """Make the graph.
 
         Raises:
-            GraphBuildError: The function takes no input, is a generator, or has a name that cannot be used.
+            GraphBuildError: The function takes no input, is a generator, cannot be called or has a name that cannot be
+                used, or an argument of the decorator is not what it can be.
         """
         _refuse_generator(func, "entrypoint")
         name = name_of(func)
         check_node_name(name, ())
-        hints = type_hints(func)
-        given, returned, saved = hints.get(_input_of(func, name)), *_results(hints.get("return"))
-        node = Node(
-            name=name,
-            triggers=(START,),
-            channels=START,
-            action=_with_input(action_of(func, name), _input_of(func, name)),
-            writers=(_FinalWriter(),),
-            retry=retry_policies(self.retry_policy),
-            timeout=TimeoutPolicy.of(self.timeout),
-            cache=self.cache_policy,
-            subgraph=called_graph(func),
-        )
+        with at(f"entrypoint {name!r}"):
+            action = action_of(func, name)
+        taken, hints = _input_of(func, name), type_hints(func)
+        with at(f"entrypoint {name!r}"):
+            node = self._node(_with_input(action, taken))
+        given, returned, saved = hints.get(taken), *_results(hints.get("return"))
         blueprint = Blueprint(
             name=name,
             nodes={name: node},
@@ -227,6 +222,19 @@ class entrypoint:  # noqa: N801 - the ecosystem's name
             annotations=(given, returned, saved),
         )
         return Pregel(blueprint, CompileOptions(self.checkpointer, self.store, self.cache))
+
+    def _node(self, action: Action) -> Node:
+        return Node(
+            name=action.name,
+            triggers=(START,),
+            channels=START,
+            action=action,
+            writers=(_FinalWriter(),),
+            retry=retry_policies(self.retry_policy),
+            timeout=TimeoutPolicy.of(self.timeout),
+            cache=cache_policy_of(self.cache_policy),
+            subgraph=called_graph(action.function),
+        )
 
 
 class _ReturnWriter:

@@ -17,6 +17,7 @@ from everstep.channels.last_value import AnyValue, EphemeralValue, LastValue, Un
 from everstep.channels.managed import ManagedValue
 from everstep.channels.reducer import BinaryOperatorAggregate
 from everstep.constants import ROOT
+from everstep.declared import check_schema
 from everstep.errors import GraphBuildError
 from everstep.graph.keys import Key, key_of, root_key
 from everstep.graph.models import Check, ModelMapper, field_checks, is_model, is_root_model, model_hints, model_update
@@ -68,8 +69,9 @@ def read_schema(source: Any) -> Schema:
     """Read a schema.
 
     Raises:
-        GraphBuildError: An annotation cannot be resolved, or a key cannot be what it says.
+        GraphBuildError: It is not a type, an annotation cannot be resolved, or a key cannot be what it says.
     """
+    check_schema("a schema", source)
     kind = get_origin(source) or source
     name = getattr(kind, "__name__", None) or repr(source)
     if kind is Annotated or not isinstance(kind, type) or is_root_model(kind):

@@ -66,7 +66,7 @@ def check_graph(spec: GraphSpec, stops: Mapping[str, Iterable[str]]) -> None:
     Raises:
         GraphBuildError: Tells every fault, with nodes, edges and near matches.
     """
-    faults = [*_faults(spec), *_unknown_stops(spec, stops)]
+    faults = [*_faults(spec), *_unknown_stops(spec, stops), *_useless_aliases(spec)]
     if len(faults) == 1:
         raise GraphBuildError(faults[0])
     if faults:
@@ -189,6 +189,15 @@ def _unknown_stops(spec: GraphSpec, stops: Mapping[str, Iterable[str]]) -> Itera
         for name in names:
             if name not in spec.nodes:
                 yield f"{option} names {name!r}, {_is_no_node(spec, name)}"
+
+
+def _useless_aliases(spec: GraphSpec) -> Iterator[str]:
+    for old, new in spec.aliases.items():
+        what = f"the alias {old!r} -> {new!r}"
+        if new not in spec.nodes:
+            yield f"{what} leads to {new!r}, {_is_no_node(spec, new)}"
+        if old in spec.nodes:
+            yield f"{what} renames {old!r}, which is a node of this graph; an alias begins at a name that is gone"
 
 
 def _is_target(spec: GraphSpec, name: Any) -> bool:

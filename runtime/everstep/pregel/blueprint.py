@@ -14,9 +14,12 @@ from everstep.channels.base import BaseChannel
 from everstep.channels.managed import ManagedValue
 from everstep.channels.topic import Topic
 from everstep.constants import RESERVED, START, TASKS
-from everstep.errors import ConfigError, GraphBuildError, did_you_mean
+from everstep.declared import check_flag, check_kind, check_methods, check_schema, names_of
+from everstep.errors import ConfigError, GraphBuildError, GraphTypeError, did_you_mean
 from everstep.tasks.node import Node, Write
 from everstep.types import OnError, Send
+from everstep_savers.base import AtomicSaver
+from everstep_savers.shape import as_atomic
 
 T = TypeVar("T")
 
@@ -86,6 +89,8 @@ class Blueprint:
         return found
 
     def _check(self) -> None:
+        if self.context_schema is not None:
+            check_schema("context_schema", self.context_schema)
         for name in self.nodes:
             if name in RESERVED and name != START:
                 raise GraphBuildError(f"node name {name!r} is reserved; choose another")
@@ -141,6 +146,37 @@ class CompileOptions:
     on_pending: OnPending = "supersede"
     on_error: OnError | None = None
     name: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.debug is not None:
+            check_flag("debug", self.debug)
+        if self.name is not None:
+            check_kind("the name of a graph is a string", self.name, str)
+        if self.store is not None:
+            rule = "store must be a store such as InMemoryStore() or SQLStore.from_url(...)"
+            check_methods(rule, self.store, ("aget", "aput", "asearch"))
+
+    def saver(self) -> AtomicSaver[Any] | None:
+        """The saver as the engine takes it; None for a graph that has none of its own.
+
+        Raises:
+            GraphTypeError: It is not a saver.
+        """
+        if isinstance(self.checkpointer, bool | None):
+            return None
+        try:
+            return as_atomic(self.checkpointer)
+        except TypeError as error:
+            raise GraphTypeError(str(error)) from None
+
+
+def stops_of(option: str, names: Any) -> tuple[str, ...] | Literal["*"]:
+    """Static breakpoints as they are kept; None for no breakpoints.
+
+    Raises:
+        GraphTypeError: They are neither names nor "*".
+    """
+    return "*" if isinstance(names, str) and names == "*" else names_of(option, () if names is None else names)
 
 
 def checked_choice(option: str, value: T, choices: Any) -> T:

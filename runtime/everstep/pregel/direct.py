@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 from everstep.channels.base import BaseChannel
 from everstep.channels.managed import ManagedValue
 from everstep.constants import TASKS
+from everstep.declared import check_kind, mapping_of, names_of, refusal
 from everstep.errors import GraphBuildError, did_you_mean
-from everstep.policies import CachePolicy, RetryPolicy, retry_policies
-from everstep.pregel.blueprint import Blueprint, CompileOptions, Names
+from everstep.policies import CachePolicy, RetryPolicy, cache_policy_of, retry_policies
+from everstep.pregel.blueprint import Blueprint, CompileOptions, Names, stops_of
 from everstep.pregel.nodes import ChannelWriter, NodeBuilder
 from everstep.tasks.node import Node
 from everstep.types import All
@@ -58,16 +59,18 @@ class Declaration:
         Raises:
             GraphBuildError: A node or the graph names a channel that does not exist, or no node takes the input.
         """
-        channels = {key: one for key, one in self.channels.items() if isinstance(one, BaseChannel)}
-        managed = {key: _manager(one) for key, one in self.channels.items() if not isinstance(one, BaseChannel)}
-        inputs, outputs = _names(self.input_channels), _names(self.output_channels)
+        given = mapping_of("channels is a mapping of names to channels", self.channels)
+        nodes = mapping_of("nodes is a mapping of names to nodes", self.nodes)
+        channels = {key: one for key, one in given.items() if isinstance(one, BaseChannel)}
+        managed = {key: _manager(key, one) for key, one in given.items() if not isinstance(one, BaseChannel)}
+        inputs = _names("input_channels", self.input_channels)
         blueprint = Blueprint(
             name=self.name or "graph",
-            nodes={name: self._node(name, node) for name, node in self.nodes.items()},
+            nodes={name: self._node(name, node) for name, node in nodes.items()},
             channels=channels,
             input_channels=inputs,
-            output_channels=outputs,
-            stream_channels=tuple(channels) if self.stream_channels is None else _names(self.stream_channels),
+            output_channels=_names("output_channels", self.output_channels),
+            stream_channels=self._stream_channels(channels),
             managed=managed,
             context_schema=self.context_schema,
             annotations=tuple(channel.ValueType for channel in channels.values()),
@@ -82,16 +85,22 @@ class Declaration:
         Raises:
             GraphBuildError: There is a breakpoint at a node that does not exist.
         """
-        before, after = _stops(self.interrupt_before_nodes), _stops(self.interrupt_after_nodes)
+        before = stops_of("interrupt_before_nodes", self.interrupt_before_nodes)
+        after = stops_of("interrupt_after_nodes", self.interrupt_after_nodes)
         for name in (*(() if before == "*" else before), *(() if after == "*" else after)):
             if name not in self.nodes:
                 raise GraphBuildError(f"breakpoint at {name!r}, which is not a node.{did_you_mean(name, self.nodes)}")
         return CompileOptions(self.checkpointer, self.store, self.cache, before, after, self.debug, name=self.name)
 
-    def _node(self, name: str, node: Node | NodeBuilder) -> Node:
+    def _stream_channels(self, channels: Iterable[str]) -> Names:
+        return tuple(channels) if self.stream_channels is None else _names("stream_channels", self.stream_channels)
+
+    def _node(self, name: Any, node: Any) -> Node:
+        check_kind("the name of a node is a string", name, str)
+        check_kind(f"node {name!r} is a NodeBuilder, or what its build() returned", node, (Node, NodeBuilder))
         built = node.build() if isinstance(node, NodeBuilder) else node
         retry, cache = built.retry or retry_policies(self.retry_policy), built.cache or self.cache_policy
-        return replace(built, name=name, identity=name, retry=retry, cache=cache)
+        return replace(built, name=name, identity=name, retry=retry, cache=cache_policy_of(cache))
 
 
 def declared_graph(given: Mapping[str, Any]) -> tuple[Blueprint, CompileOptions]:
@@ -113,20 +122,16 @@ def declared_graph(given: Mapping[str, Any]) -> tuple[Blueprint, CompileOptions]
     return declaration.blueprint(), declaration.options()
 
 
-def _manager(given: Any) -> type[ManagedValue]:
+def _manager(key: Any, given: Any) -> type[ManagedValue]:
     """The class of a managed value, which may be given as it stands in a schema."""
-    manager: type[ManagedValue] = get_args(given)[1] if get_origin(given) is Annotated else given
-    return manager
+    manager = get_args(given)[1] if get_origin(given) is Annotated else given
+    if isinstance(manager, type) and issubclass(manager, ManagedValue):
+        return manager
+    raise refusal(f"channel {key!r} is a channel such as LastValue(int), or a managed value", given)
 
 
-def _names(given: str | Sequence[str]) -> Names:
-    return given if isinstance(given, str) else tuple(given)
-
-
-def _stops(names: All | Sequence[str]) -> tuple[str, ...] | Literal["*"]:
-    if names == "*":
-        return "*"
-    return (names,) if isinstance(names, str) else tuple(names)
+def _names(option: str, given: str | Sequence[str]) -> Names:
+    return given if isinstance(given, str) else names_of(option, given)
 
 
 def _check_writes(graph: Blueprint) -> None:

@@ -19,7 +19,7 @@ from everstep.pregel.direct import declared_graph
 from everstep.pregel.edit import update_state
 from everstep.pregel.loop import execute
 from everstep.pregel.many import RunsMany
-from everstep.pregel.options import CallOptions, call_options, checked_deadline, checked_durability, context_of
+from everstep.pregel.options import CallOptions, call_options, checked_durability, checked_seconds, context_of
 from everstep.pregel.request import NodeNames, RunRequest
 from everstep.pregel.state import get_history, get_state
 from everstep.pregel.streaming import Reading
@@ -29,7 +29,6 @@ from everstep.stream.parts import Modes, View, view_of
 from everstep.tasks.caching import cache_namespaces, prepare_cache
 from everstep.types import StateSnapshot, StateUpdate, StreamVersion
 from everstep_savers.base import AtomicSaver
-from everstep_savers.shape import as_atomic
 
 
 class Pregel(RunsMany, Described):
@@ -61,10 +60,9 @@ class Pregel(RunsMany, Described):
         self.options = options or CompileOptions()
         self.stream_mode: Modes = stream_mode or ("values" if declared else "updates")
         self.config: Mapping[str, Any] = dict(config or {})
-        self.step_timeout = step_timeout
-        self._saver: AtomicSaver[Any] | None = None
-        if not isinstance(self.options.checkpointer, bool | None):
-            self._saver = as_atomic(self.options.checkpointer)
+        self.step_timeout = checked_seconds("step_timeout", step_timeout)
+        self._saver = self.options.saver()
+        if self._saver is not None:
             for annotation in blueprint.annotations:
                 self._saver.codec.register_annotation(annotation)
         if self.options.cache is not None:
@@ -360,8 +358,8 @@ class Pregel(RunsMany, Described):
             on_pending=options.on_pending or compiled.on_pending,
             outlet=outlet,
             on_error=options.on_error or compiled.on_error,
-            deadline=checked_deadline(options.deadline),
-            step_timeout=self.step_timeout,
+            deadline=checked_seconds("deadline", options.deadline),
+            step_timeout=checked_seconds("step_timeout", self.step_timeout),
             control=options.control,
             server_info=options.server_info,
             debug=bool(options.debug),

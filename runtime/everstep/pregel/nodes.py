@@ -14,8 +14,9 @@ from datetime import timedelta
 from typing import Any, Self
 
 from everstep.context import current_task
+from everstep.declared import check_kind, names_of
 from everstep.errors import GraphBuildError
-from everstep.policies import CachePolicy, RetryPolicy, TimeoutPolicy
+from everstep.policies import CachePolicy, RetryPolicy, TimeoutPolicy, cache_policy_of, retry_policies
 from everstep.tasks.callable import Action, action_of
 from everstep.tasks.current import Attempt
 from everstep.tasks.node import Node, Write, WriteScope
@@ -104,7 +105,7 @@ class NodeBuilder:
                 f"subscribe_to"
             )
         self._only = channel
-        self._triggers.append(channel)
+        self._triggers += names_of("subscribe_only", (channel,))
         return self
 
     def subscribe_to(self, *channels: str, read: bool = True) -> Self:
@@ -114,7 +115,7 @@ class NodeBuilder:
             GraphBuildError: The node has subscribed to a single channel as its input.
         """
         self._refuse_only("subscribe_to", channels)
-        self._triggers += [channel for channel in channels if channel not in self._triggers]
+        self._triggers += [name for name in names_of("subscribe_to", channels) if name not in self._triggers]
         if read:
             self.read_from(*channels)
         return self
@@ -126,7 +127,7 @@ class NodeBuilder:
             GraphBuildError: The node has subscribed to a single channel as its input.
         """
         self._refuse_only("read_from", channels)
-        self._reads += [channel for channel in channels if channel not in self._reads]
+        self._reads += [name for name in names_of("read_from", channels) if name not in self._reads]
         return self
 
     def do(self, node: Callable[..., Any] | Any) -> Self:
@@ -136,7 +137,7 @@ class NodeBuilder:
             node: A function, async or sync, a callable object, or an object with `ainvoke`.
 
         Raises:
-            TypeError: It cannot be called.
+            GraphBuildError: It cannot be called.
         """
         self._actions.append(action_of(node))
         return self
@@ -144,6 +145,8 @@ class NodeBuilder:
     def write_to(self, *channels: str | ChannelWriteEntry, **values: Any) -> Self:
         """Write the result to channels; a keyword writes a value, or what a function makes of the result."""
         for channel in channels:
+            rule = "a write goes to the name of a channel, or is a ChannelWriteEntry"
+            check_kind(rule, channel, (str, ChannelWriteEntry))
             self._entries.append(ChannelWriteEntry(channel) if isinstance(channel, str) else channel)
         for channel, value in values.items():
             entry = ChannelWriteEntry(channel, mapper=value) if callable(value) else ChannelWriteEntry(channel, value)
@@ -152,18 +155,18 @@ class NodeBuilder:
 
     def meta(self, *tags: str, **metadata: Any) -> Self:
         """Add tags and metadata, for your own use."""
-        self._tags += [tag for tag in tags if tag not in self._tags]
+        self._tags += [tag for tag in names_of("tags", tags) if tag not in self._tags]
         self._metadata.update(metadata)
         return self
 
     def add_retry_policies(self, *policies: RetryPolicy) -> Self:
         """Repeat failed attempts; of several policies the first that matches counts."""
-        self._retry += policies
+        self._retry += retry_policies(policies)
         return self
 
     def add_cache_policy(self, policy: CachePolicy) -> Self:
         """Keep what the node's functions return, and take it for equal inputs; needs a graph with a cache."""
-        self._cache = policy
+        self._cache = cache_policy_of(policy)
         return self
 
     def set_timeout(self, timeout: float | timedelta | TimeoutPolicy | None) -> Self:

@@ -87,8 +87,8 @@ def checked_durability(value: Durability | None) -> Durability:
     return value
 
 
-def checked_deadline(value: float | timedelta | None) -> float | None:
-    """A deadline in seconds.
+def checked_seconds(option: str, value: float | timedelta | None) -> float | None:
+    """A limit of time, such as a deadline, in seconds.
 
     Raises:
         ConfigError: It is no time above zero.
@@ -97,5 +97,5 @@ def checked_deadline(value: float | timedelta | None) -> float | None:
     if seconds is None:
         return None
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
-        raise ConfigError(f"deadline is a number of seconds above zero or a timedelta, got {value!r}")
+        raise ConfigError(f"{option} is a number of seconds above zero or a timedelta, got {value!r}")
     return float(seconds)

@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 
 from everstep.constants import PULL
 from everstep.context import current_task
+from everstep.declared import check_methods
 from everstep.errors import ConfigError, did_you_mean
 from everstep.tasks.current import Attempt, RunScope
 from everstep.tasks.node import Node
@@ -129,12 +130,10 @@ def prepare_cache(cache: Any, annotations: Iterable[Any]) -> None:
     """Look at a cache once, when a graph is compiled with it, and make the types of the graph's state known to it.
 
     Raises:
-        TypeError: It is not a cache.
+        GraphTypeError: It is not a cache.
     """
-    missing = [name for name in ("aget", "aset", "aclear") if not callable(getattr(cache, name, None))]
-    if isinstance(cache, type) or missing:
-        what = f"the class {cache.__name__}" if isinstance(cache, type) else f"{type(cache).__name__} {cache!r:.100}"
-        raise TypeError(f"cache must be a cache such as InMemoryCache() or SQLCache.from_url(...), got {what}")
+    rule = "cache must be a cache such as InMemoryCache() or SQLCache.from_url(...)"
+    check_methods(rule, cache, ("aget", "aset", "aclear"))
     codec = getattr(cache, "codec", None)
     if isinstance(codec, Codec):
         for annotation in annotations:

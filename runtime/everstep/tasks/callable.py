@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any, Protocol, get_args, get_origin, get_type_hints
 
 from everstep.context import Runtime
-from everstep.errors import NodeError
+from everstep.errors import GraphTypeError, NodeError
 
 # Parameters that are filled by name; `error` only in error handlers.
 INJECTED_NAMES = frozenset({"config", "runtime", "writer", "store", "previous"})
@@ -66,12 +66,12 @@ def action_of(target: Any, name: str | None = None, *, handles_errors: bool = Fa
         handles_errors: It is an error handler, and may take the error besides.
 
     Raises:
-        TypeError: `target` is neither, or a generator.
+        GraphTypeError: `target` is neither, or a generator.
     """
     # Asked of the class: an object may answer to any name, as mocks do.
     has_ainvoke = hasattr(type(target), "ainvoke")
     if not callable(target) and not has_ainvoke:
-        raise TypeError(
+        raise GraphTypeError(
             f"expected a function, a callable object or an object with ainvoke(), "
             f"got {type(target).__name__} {target!r}"
         )
@@ -79,7 +79,7 @@ def action_of(target: Any, name: str | None = None, *, handles_errors: bool = Fa
     if has_ainvoke:
         return Action(found, target.ainvoke, True, True, (("config", "config"),))
     if _is_a(target, inspect.isgeneratorfunction) or _is_a(target, inspect.isasyncgenfunction):
-        raise TypeError(
+        raise GraphTypeError(
             "a generator cannot be run; return one value, and send what comes before it to the stream writer: "
             "get_stream_writer()(value)"
         )
