@@ -14,6 +14,8 @@ from typing import Any
 
 from everstep.context import running_task
 from everstep.errors import ConfigError, did_you_mean
+from everstep_savers.addresses import checked_key
+from everstep_savers.errors import InvalidKeyError
 
 DEFAULT_RECURSION_LIMIT = 10_007
 
@@ -81,18 +83,17 @@ def parse_config(config: Mapping[str, Any] | None, base: Mapping[str, Any] | Non
     _check_keys(merged)
     configurable = dict(merged.get("configurable") or {})
     configurable.pop("checkpoint_map", None)  # of a snapshot's config; the checkpoint itself names its parents
-    run_id = merged.get("run_id")
     return RunConfig(
-        thread_id=_text(configurable.pop("thread_id", None), "thread_id"),
+        thread_id=_thread_id(configurable.pop("thread_id", None)),
         checkpoint_ns=_text(configurable.pop("checkpoint_ns", None), "checkpoint_ns") or "",
-        checkpoint_id=_text(configurable.pop("checkpoint_id", None), "checkpoint_id"),
+        checkpoint_id=_text(configurable.pop("checkpoint_id", None), "checkpoint_id") or None,
         configurable=configurable,
         recursion_limit=_positive(merged.get("recursion_limit"), "recursion_limit") or default_recursion_limit(),
         max_concurrency=_positive(merged.get("max_concurrency"), "max_concurrency"),
         tags=tuple(merged.get("tags") or ()),
         metadata=dict(merged.get("metadata") or {}),
-        run_id=None if run_id is None else str(run_id),
-        run_name=merged.get("run_name"),
+        run_id=_text(merged.get("run_id"), "run_id") or None,
+        run_name=_name(merged.get("run_name")),
         callbacks=merged.get("callbacks"),
     )
 
@@ -169,13 +170,33 @@ def _check_keys(config: Mapping[str, Any]) -> None:
         )
 
 
+def _thread_id(value: Any) -> str | None:
+    if isinstance(value, str) and not value:
+        raise ConfigError(
+            'thread_id is empty and names no thread; pass one, such as {"configurable": {"thread_id": "order-17"}}, or '
+            "leave it out where nothing is to be kept"
+        )
+    return _text(value, "thread_id")
+
+
 def _text(value: Any, key: str) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, bool) or (not isinstance(value, int) and type(value).__name__ != "UUID"):
-        raise ConfigError(f"{key} must be a string, got {type(value).__name__} {value!r}")
-    # Numbers and UUIDs are common thread ids; their text names the same thread.
-    return str(value)
+    """A name that becomes part of a key, refused here and so alike whatever keeps the thread."""
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        if isinstance(value, bool) or (not isinstance(value, int) and type(value).__name__ != "UUID"):
+            raise ConfigError(f"{key} must be a string, got {type(value).__name__} {value!r:.100}")
+        value = str(value)  # numbers and UUIDs are common thread ids; their text names the same thread
+    try:
+        return checked_key(key, value)
+    except InvalidKeyError as error:
+        raise ConfigError(f"{error}; nothing was run or written") from None
+
+
+def _name(value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise ConfigError(f"run_name must be a string, got {type(value).__name__} {value!r:.100}")
+    return value
 
 
 def _positive(value: Any, key: str) -> int | None:

@@ -12,6 +12,8 @@ from math import isnan
 from typing import Any, get_origin
 
 from everstep.errors import GraphBuildError, GraphTypeError
+from everstep_savers.addresses import checked_key
+from everstep_savers.errors import InvalidKeyError
 
 # Modules whose objects are annotations without being classes: Any, unions, type variables, new types, aliases.
 _TYPING = ("typing", "typing_extensions", "types")
@@ -40,6 +42,18 @@ def check_kind(rule: str, given: Any, kind: type | tuple[type, ...]) -> None:
     """
     if not isinstance(given, kind):
         raise refusal(rule, given)
+
+
+def check_key(kind: str, name: str) -> None:
+    """Refuse a name that no database can hold in a key; names of nodes and channels become part of keys.
+
+    Raises:
+        GraphBuildError: With kind and name.
+    """
+    try:
+        checked_key(kind, name)
+    except InvalidKeyError as error:
+        raise GraphBuildError(f"{error}; choose another") from None
 
 
 def check_flag(what: str, given: Any) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from everstep_savers.errors import InvalidKeyError
+
 
 class Address(NamedTuple):
     """What a config names; without a `checkpoint_id` the newest checkpoint of the namespace."""
@@ -32,12 +34,14 @@ def address_of(config: Mapping[str, Any]) -> Address:
     """Read thread, namespace and checkpoint id out of a config.
 
     Raises:
-        ValueError: There is no thread id, or a name cannot be part of a key.
+        InvalidKeyError: There is no thread id, or a name cannot be part of a key.
     """
     configurable = config.get("configurable") or {}
     thread_id = configurable.get("thread_id")
     if thread_id is None or thread_id == "":
-        raise ValueError("the config names no thread; pass one, such as {'configurable': {'thread_id': 'order-17'}}")
+        raise InvalidKeyError(
+            "the config names no thread; pass one, such as {'configurable': {'thread_id': 'order-17'}}"
+        )
     return Address(
         checked_key("thread_id", _as_text("thread_id", thread_id)),
         checked_key("checkpoint_ns", _as_text("checkpoint_ns", configurable.get("checkpoint_ns") or "")),
@@ -53,17 +57,19 @@ def checked_key(kind: str, name: str) -> str:
         name: The name; NUL and lone surrogates are refused, since Postgres cannot keep them in a key.
 
     Raises:
-        ValueError: With kind and name.
+        InvalidKeyError: With kind and name.
     """
     if not isinstance(name, str):
-        raise TypeError(f"{kind} must be a string, got {type(name).__name__} {name!r:.100}")
+        raise InvalidKeyError(f"{kind} must be a string, got {type(name).__name__} {name!r:.100}")
     if "\0" in name:
-        raise ValueError(f"{kind} {name!r} contains a NUL character, which a database key cannot hold")
+        raise InvalidKeyError(f"{kind} {name!r} contains a NUL character, which a database key cannot hold")
     if not name.isascii():
         try:
             name.encode()
         except UnicodeEncodeError:
-            raise ValueError(f"{kind} {name!r} contains a lone surrogate, which a database key cannot hold") from None
+            raise InvalidKeyError(
+                f"{kind} {name!r} contains a lone surrogate, which a database key cannot hold"
+            ) from None
     return name
 
 
@@ -71,7 +77,7 @@ def _as_text(kind: str, name: object) -> str:
     if isinstance(name, str):
         return name
     if isinstance(name, bool | float | bytes) or name is None:
-        raise ValueError(f"{kind} must be a string, not {name!r}")
+        raise InvalidKeyError(f"{kind} must be a string, not {name!r}")
     return str(name)  # int and UUID are usual thread ids
 
 

@@ -12,7 +12,8 @@ Every error says what happened, with the thread, key and value it happened to, t
     ├── ThreadDeleted          the thread was deleted while the run was under way
     ├── SchemaOutOfDate        the database's schema is behind or ahead of this package
     ├── DatabaseUnavailable    the database cannot be reached or refused the connection
-    └── InvalidNamespaceError  (ValueError) a store cannot have such a namespace; nothing was done
+    ├── InvalidNamespaceError  (ValueError) a store cannot have such a namespace; nothing was done
+    └── InvalidKeyError        (ValueError) a name that no database can hold in a key; nothing was done
 """
 
 from __future__ import annotations
@@ -69,3 +70,7 @@ class DatabaseUnavailable(PersistenceError):
 
 class InvalidNamespaceError(PersistenceError, ValueError):
     """A namespace that a store cannot have; the operation was not done."""
+
+
+class InvalidKeyError(PersistenceError, ValueError):
+    """A thread, namespace, checkpoint or other name that cannot be part of a key; the operation was not done."""

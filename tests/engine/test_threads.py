@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,6 +20,30 @@ from tests.engine.graphs import Log, Update, chain, history, says, side_by_side,
 def at(snapshots: list[StateSnapshot], *following: str) -> StateSnapshot:
     """The newest snapshot from which these nodes run next."""
     return next(snapshot for snapshot in snapshots if snapshot.next == following)
+
+
+@pytest.mark.parametrize("key", ["thread_id", "checkpoint_ns", "checkpoint_id"])
+async def test_a_name_that_no_key_can_hold_is_a_fault_of_the_config(saver: Any, key: str) -> None:
+    graph = chain(says("a"), saver=saver)
+    names: list[Any] = ["a\0b", "\ud800", True, 1.5, b"t", ["t"]]
+    for name in names:
+        config = {"configurable": {"thread_id": "t", key: name}}
+        uses: list[Callable[[], Awaitable[Any]]] = [
+            partial(graph.ainvoke, {"log": []}, config),
+            partial(graph.aget_state, config),
+            partial(graph.aupdate_state, config, {"log": ["x"]}),
+            partial(history, graph, config),
+        ]
+        for use in uses:
+            with pytest.raises(ConfigError, match=f"^{key} "):
+                await use()
+    assert [found async for found in saver.alist_threads()] == []
+
+
+async def test_an_empty_thread_id_names_no_thread(saver: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^thread_id is empty and names no thread; "):
+        await chain(says("a"), saver=saver).ainvoke({"log": []}, thread(""))
+    assert [found async for found in saver.alist_threads()] == []
 
 
 # State and history ------------------------------------------------------------------------------------------

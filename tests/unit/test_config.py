@@ -85,6 +85,27 @@ def test_a_thread_id_is_text_or_what_is_usual_in_its_place(given: Any, expected:
         ),
         ({"configurable": {"thread_id": 1.5}}, "thread_id must be a string, got float 1.5"),
         ({"configurable": {"thread_id": True}}, "thread_id must be a string, got bool True"),
+        ({"configurable": {"checkpoint_ns": b"a"}}, "checkpoint_ns must be a string, got bytes b'a'"),
+        ({"run_id": ["r"]}, "run_id must be a string, got list ['r']"),
+        ({"run_name": 3}, "run_name must be a string, got int 3"),
+        (
+            {"configurable": {"thread_id": ""}},
+            (
+                'thread_id is empty and names no thread; pass one, such as {"configurable": {"thread_id": "order-17"}},'
+                " or leave it out where nothing is to be kept"
+            ),
+        ),
+        (
+            {"configurable": {"checkpoint_id": "\0"}},
+            (
+                r"checkpoint_id '\x00' contains a NUL character, which a database key cannot hold; nothing was run or "
+                "written"
+            ),
+        ),
+        (
+            {"run_id": "\ud800"},
+            r"run_id '\ud800' contains a lone surrogate, which a database key cannot hold; nothing was run or written",
+        ),
         ({"recursion_limit": 0}, "recursion_limit must be a whole number from 1, got 0"),
         ({"recursion_limit": "3"}, "recursion_limit must be a whole number from 1, got '3'"),
         ({"max_concurrency": True}, "max_concurrency must be a whole number from 1, got True"),

@@ -28,6 +28,9 @@ class Address:
     street: str = ""
 
 
+Odd = TypedDict("Odd", {"a\0": int})
+
+
 def pay(state: Any) -> Any:
     return {}
 
@@ -133,6 +136,26 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
         "interrupt_after names 'payy', which is not a node of this graph. Did you mean 'pay'?",
     ),
     (compiled(debug="yes"), "debug is True or False, got str 'yes'"),
+    (
+        compiled(name="a\0"),
+        r"the graph's name 'a\x00' contains a NUL character, which a database key cannot hold; choose another",
+    ),
+    (
+        lambda: graph().add_node("a\0", pay),
+        r"node name 'a\x00' contains a NUL character, which a database key cannot hold; choose another",
+    ),
+    (
+        lambda: make_task(pay, name="\ud800"),
+        r"node name '\ud800' contains a lone surrogate, which a database key cannot hold; choose another",
+    ),
+    (
+        lambda: StateGraph(Odd),
+        r"key of Odd 'a\x00' contains a NUL character, which a database key cannot hold; choose another",
+    ),
+    (
+        by_hand(channels={"in": LastValue(int), "out": LastValue(int), "a\0": LastValue(int)}),
+        r"channel name 'a\x00' contains a NUL character, which a database key cannot hold; choose another",
+    ),
     (compiled(name=3), "the name of a graph is a string, got int 3"),
     (compiled(aliases=["old"]), "aliases is a mapping of old names of nodes to new ones, got list ['old']"),
     (

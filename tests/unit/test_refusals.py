@@ -10,7 +10,7 @@ from everstep_savers.addresses import Address, address_of
 from everstep_savers.checkpoint import Claim, Commit, ThreadRecord
 from everstep_savers.codec import default_codec
 from everstep_savers.encoding import encode_commit, task_writes
-from everstep_savers.errors import CodecError
+from everstep_savers.errors import CodecError, InvalidKeyError
 from everstep_savers.fencing import ThreadState, checkpoint_missing, copy_refused, refusal, value_conflict
 from everstep_savers.metadata import encode_metadata
 
@@ -107,11 +107,15 @@ def test_a_copy_without_a_source_or_with_a_target() -> None:
             r"checkpoint_id 'a\x00b' contains a NUL character, which a database key cannot hold",
         ),
         ({"thread_id": 1.5}, "thread_id must be a string, not 1.5"),
+        (
+            {"thread_id": ""},
+            "the config names no thread; pass one, such as {'configurable': {'thread_id': 'order-17'}}",
+        ),
     ],
     ids=str,
 )
 def test_a_config_that_names_nothing(configurable: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(InvalidKeyError) as caught:
         address_of({"configurable": configurable})
 
     assert str(caught.value) == complaint

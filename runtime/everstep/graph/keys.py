@@ -17,6 +17,7 @@ from everstep.channels.last_value import LastValue
 from everstep.channels.managed import ManagedValue
 from everstep.channels.reducer import BinaryOperatorAggregate
 from everstep.constants import BRANCH_PREFIX, RESERVED, ROOT
+from everstep.declared import check_key
 from everstep.errors import GraphBuildError
 
 # Wrappers that say something about a TypedDict's key and nothing about its value; compared by name, for
@@ -65,6 +66,7 @@ def key_of(name: str, hint: Any, owner: str) -> Key:
 def _check_name(name: str, owner: str) -> None:
     if name in RESERVED or name.startswith((BRANCH_PREFIX, JOIN_PREFIX)):
         raise GraphBuildError(f"key {name!r} of {owner} is a name that the engine uses itself; choose another")
+    check_key(f"key of {owner}", name)
 
 
 def _bare(hint: Any) -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from everstep.constants import END, RESERVED, START
+from everstep.declared import check_key
 from everstep.errors import GraphBuildError, did_you_mean
 from everstep.graph.spec import GraphSpec
 
@@ -30,6 +31,7 @@ def check_node_name(name: Any, taken: Iterable[str]) -> None:
         raise GraphBuildError(f"the name of a node is a non-empty string, got {type(name).__name__} {name!r}")
     if name in RESERVED:
         raise GraphBuildError(f"node name {name!r} is reserved; choose another")
+    check_key("node name", name)
     for separator in _SEPARATORS:
         if separator in name:
             raise GraphBuildError(

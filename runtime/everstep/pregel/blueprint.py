@@ -14,7 +14,7 @@ from everstep.channels.base import BaseChannel
 from everstep.channels.managed import ManagedValue
 from everstep.channels.topic import Topic
 from everstep.constants import RESERVED, START, TASKS
-from everstep.declared import check_flag, check_kind, check_methods, check_schema, names_of
+from everstep.declared import check_flag, check_key, check_kind, check_methods, check_schema, names_of
 from everstep.errors import ConfigError, GraphBuildError, GraphTypeError, did_you_mean
 from everstep.tasks.node import Node, Write
 from everstep.types import OnError, Send
@@ -92,8 +92,11 @@ class Blueprint:
         if self.context_schema is not None:
             check_schema("context_schema", self.context_schema)
         for name in self.nodes:
+            check_key("node name", name)
             if name in RESERVED and name != START:
                 raise GraphBuildError(f"node name {name!r} is reserved; choose another")
+        for key in self.channels:
+            check_key("channel name", key)
         for node in self.nodes.values():
             reads = (node.channels,) if isinstance(node.channels, str) else node.channels
             self._check_names(f"node {node.name!r} is triggered by", node.triggers)
@@ -152,6 +155,7 @@ class CompileOptions:
             check_flag("debug", self.debug)
         if self.name is not None:
             check_kind("the name of a graph is a string", self.name, str)
+            check_key("the graph's name", self.name)
         if self.store is not None:
             rule = "store must be a store such as InMemoryStore() or SQLStore.from_url(...)"
             check_methods(rule, self.store, ("aget", "aput", "asearch"))
