@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import threading
 from datetime import timedelta
 from typing import Any
@@ -12,7 +13,7 @@ import anyio
 import pytest
 
 from everstep.constants import START
-from everstep.errors import NodeTimeoutError
+from everstep.errors import EverstepError, NodeTimeoutError
 from everstep.graph.builder import StateGraph
 from everstep.types import Send, TimeoutPolicy
 from tests.engine.graphs import AT_ONCE, Log, Update, chain, notes_of, says, side_by_side, thread
@@ -168,6 +169,63 @@ async def test_a_late_thread_can_no_longer_stream() -> None:
         worker.go.set()
         await asyncio.to_thread(worker.ended.wait, 10)
     assert events == ["attempt 2"]
+
+
+async def test_a_late_thread_can_no_longer_call_a_subgraph(saver: Any) -> None:
+    """What it begins would be a run of its own, on the thread of a run that goes on without it."""
+    inner: Any = chain(says("inner"), saver=None)
+    go, ended = threading.Event(), threading.Event()
+    told: list[Any] = []
+
+    def outer(state: Log, config: Any) -> Update:
+        go.wait(10)
+        for call in (
+            lambda: inner.invoke({"log": []}),
+            lambda: inner.invoke({"log": []}, config),
+            lambda: list(inner.stream({"log": []})),
+            lambda: inner.invoke({"log": []}, thread("apart")),
+        ):
+            try:
+                told.append(call())
+            except EverstepError as error:
+                told.append(str(error))
+        ended.set()
+        return {"log": ["outer"]}
+
+    graph = chain(("outer", outer), saver=saver, node={"timeout": SOON})
+    with pytest.raises(NodeTimeoutError):
+        await graph.ainvoke({"log": []}, thread())
+    go.set()
+    assert await asyncio.to_thread(ended.wait, 10)
+
+    refused = (
+        "graph 'graph' was called by node 'outer' after its attempt had ended; for a run apart from that node's, pass "
+        "another thread_id, or call it in a context of its own: contextvars.Context().run(...)"
+    )
+    assert told == [refused, refused, refused, {"log": ["inner"]}]
+
+
+async def test_what_a_node_leaves_behind_runs_graphs_in_a_context_of_its_own(saver: Any) -> None:
+    inner = chain(says("inner"))
+    ended = asyncio.Event()
+    left: list[asyncio.Task[Any]] = []
+
+    async def call() -> Any:
+        await ended.wait()
+        return await inner.ainvoke({"log": []})
+
+    async def outer(state: Log) -> Update:
+        left.append(asyncio.create_task(call()))
+        left.append(asyncio.create_task(call(), context=contextvars.Context()))
+        return {"log": ["outer"]}
+
+    await chain(("outer", outer), saver=saver).ainvoke({"log": []}, thread())
+    ended.set()
+
+    refused, result = await asyncio.gather(*left, return_exceptions=True)
+    assert isinstance(refused, EverstepError)
+    assert str(refused).startswith("graph 'graph' was called by node 'outer' after its attempt had ended; ")
+    assert result == {"log": ["inner"]}
 
 
 async def test_a_slot_is_given_back_when_the_late_thread_has_really_ended() -> None:

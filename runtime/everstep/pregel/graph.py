@@ -364,7 +364,7 @@ class Pregel(RunsMany, Described):
             server_info=options.server_info,
             debug=bool(options.debug),
         )
-        attempt = calling_attempt(parsed)
+        attempt = calling_attempt(parsed, graph.name)
         if attempt is None or (self._saver is not None and not attempt.run.durable):
             if self.options.checkpointer is True:
                 raise ConfigError("checkpointer=True is for subgraphs; a root graph needs a saver of its own")

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from everstep.config import DEFAULT_RECURSION_LIMIT, RunConfig
 from everstep.constants import NS_END, NS_SEP
 from everstep.context import current_task
+from everstep.errors import EverstepError
 from everstep.pregel.request import Nesting, RunRequest
 from everstep.tasks.current import Attempt, RunScope
 from everstep.tasks.task import Task
@@ -25,13 +26,22 @@ from everstep.tasks.threads import lending_slot
 Persistence = Literal[True, False] | None
 
 
-def calling_attempt(config: RunConfig) -> Attempt | None:
-    """The attempt whose node calls a graph here; None outside of a node, or for a call on a thread of its own."""
+def calling_attempt(config: RunConfig, graph: str) -> Attempt | None:
+    """The attempt whose node calls a graph here; None outside of a node, or for a call on a thread of its own.
+
+    Raises:
+        EverstepError: The attempt has ended, so that its run can have no part in the call.
+    """
     attempt = current_task.get(None)
-    if not isinstance(attempt, Attempt) or attempt.closed:
+    if not isinstance(attempt, Attempt):
         return None
     if config.thread_id is not None and config.thread_id != attempt.run.config.thread_id:
         return None
+    if attempt.closed:
+        raise EverstepError(
+            f"graph {graph!r} was called by {attempt.task.title} after its attempt had ended; for a run apart from "
+            f"that node's, pass another thread_id, or call it in a context of its own: contextvars.Context().run(...)"
+        )
     return attempt
 
 
