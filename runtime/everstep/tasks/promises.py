@@ -10,33 +10,34 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextvars
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
 
-class Promise(asyncio.Future[T]):
-    """The result of a call, for callers on the run's loop.
+class _Told(ABC, Generic[T]):
+    """What both kinds of promise know of their call, and how its end is told; the future itself is theirs.
 
     Attributes:
         is_seen: Somebody has waited for it, or looked at it.
         work: The asyncio task that runs the call; None before, or where no such task is needed.
         context: In which the call runs.
         is_suspending: Tells whether the caller is being suspended: then its calls go on, for they may ask too.
+        error: What the call failed with, or that it asks.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(loop=loop)
+    def __init__(self) -> None:
         self.is_seen = False
         self.work: asyncio.Task[None] | None = None
         self.context = contextvars.copy_context()
         self.is_suspending: Callable[[], bool] = bool
         self.error: BaseException | None = None
 
+    @abstractmethod
     def begin(self, start: Callable[[], None]) -> None:
-        """Start the work, now."""
-        start()
+        """Start the work on the run's loop."""
 
     def settle(self, value: T) -> None:
         """Tell the result."""
@@ -47,13 +48,48 @@ class Promise(asyncio.Future[T]):
         """Tell what the call failed with, or that it asks."""
         self.error = error
         if not self.done():
-            self.set_exception(_settable(error))
-            super().exception()  # whether it was seen is told by `is_seen`, not by a line in the log
+            self.set_exception(error)
 
     def call_off(self) -> None:
         """The work has ended; without a result, nobody has to wait any longer."""
         if not self.done():
-            super().cancel()
+            self._give_up()
+
+    @abstractmethod
+    def done(self) -> bool:
+        """The future's own."""
+
+    @abstractmethod
+    def set_result(self, result: T, /) -> None:
+        """The future's own."""
+
+    @abstractmethod
+    def set_exception(self, exception: BaseException, /) -> None:
+        """The future's own."""
+
+    @abstractmethod
+    def _give_up(self) -> None:
+        """Cancel the future alone."""
+
+
+class Promise(asyncio.Future[T], _Told[T]):
+    """The result of a call, for callers on the run's loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        _Told.__init__(self)
+
+    def begin(self, start: Callable[[], None]) -> None:
+        """Start the work, now."""
+        start()
+
+    def set_exception(self, exception: type[BaseException] | BaseException, /) -> None:
+        """See `asyncio.Future`."""
+        super().set_exception(_settable(exception))
+        super().exception()  # whether it was seen is told by `is_seen`, not by a line in the log
+
+    def _give_up(self) -> None:
+        super().cancel()
 
     def cancel(self, msg: Any = None) -> bool:
         """Call the call off; those who wait are told when it has ended."""
@@ -83,37 +119,20 @@ class Promise(asyncio.Future[T]):
         return super().exception()
 
 
-class ThreadPromise(concurrent.futures.Future[T]):
-    """The result of a call, for callers in a thread; see `Promise`."""
+class ThreadPromise(concurrent.futures.Future[T], _Told[T]):
+    """The result of a call, for callers in a thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
-        self.is_seen = False
-        self.work: asyncio.Task[None] | None = None
-        self.context = contextvars.copy_context()
-        self.is_suspending: Callable[[], bool] = bool
-        self.error: BaseException | None = None
+        _Told.__init__(self)
         self._loop = loop
 
     def begin(self, start: Callable[[], None]) -> None:
         """Start the work, on the run's loop."""
         self._loop.call_soon_threadsafe(start)
 
-    def settle(self, value: T) -> None:
-        """Tell the result."""
-        if not self.done():
-            self.set_result(value)
-
-    def fail(self, error: BaseException) -> None:
-        """Tell what the call failed with, or that it asks."""
-        self.error = error
-        if not self.done():
-            self.set_exception(error)
-
-    def call_off(self) -> None:
-        """The work has ended; without a result, nobody has to wait any longer."""
-        if not self.done():
-            super().cancel()
+    def _give_up(self) -> None:
+        super().cancel()
 
     def cancel(self) -> bool:
         """Call the call off; those who wait are told when it has ended."""
@@ -157,7 +176,7 @@ def promise_here(loop: asyncio.AbstractEventLoop) -> AnyPromise:
     return Promise(loop) if running is loop else ThreadPromise(loop)
 
 
-def _settable(error: BaseException) -> BaseException:
+def _settable(error: type[BaseException] | BaseException) -> type[BaseException] | BaseException:
     """An asyncio future does not take a StopIteration."""
     if not isinstance(error, StopIteration):
         return error
