@@ -55,12 +55,32 @@ async def whole_history(graph: Any, saver: Any) -> dict[str, Any]:
     return {saved.checkpoint["id"]: saved async for saved in saver.alist(thread())}
 
 
-async def asked_at(graph: Any, question: str) -> Any:
-    """The config of the root checkpoint at which a question was asked."""
-    for snapshot in await history(graph, thread()):
-        if any(asked.value == question for one in snapshot.tasks for asked in one.interrupts):
-            return snapshot.config
-    raise AssertionError(question)
+async def answer_two(graph: Any, **options: Any) -> tuple[str, Any]:
+    """Answer two questions, one after the other.
+
+    Returns:
+        The id of the first, and the config of the checkpoint at which it was answered and the second one open.
+    """
+    (first,) = (await graph.ainvoke({"log": []}, thread(), **options))["__interrupt__"]
+    await graph.ainvoke(Command(resume="1"), thread(), **options)
+    point = (await graph.aget_state(thread())).config
+    await graph.ainvoke(Command(resume="2"), thread(), **options)
+    return first.id, point
+
+
+async def two_that_ask(saver: Any, ran: list[str]) -> tuple[Any, dict[str, str], Any]:
+    """Two subgraphs side by side, of which each has asked its question, "l" and "r".
+
+    Returns:
+        The graph, the ids of the questions and the config of the checkpoint at which both are open.
+    """
+    left = inside(logs("a", ran), asks("left", ran, "l"), name="one")
+    right = inside(logs("b", ran), asks("right", ran, "r"), name="two")
+    graph = side_by_side(left, right, saver=saver)
+    asked = {q.value: q.id for q in (await graph.ainvoke({"log": []}, thread()))["__interrupt__"]}
+    point = (await graph.aget_state(thread())).config
+    ran.clear()
+    return graph, asked, point
 
 
 # Answering anew ---------------------------------------------------------------------------------------------------
@@ -72,14 +92,12 @@ async def test_the_first_of_several_questions_of_a_subgraph_is_answered_anew(
 ) -> None:
     ran: list[str] = []
     graph = chain(wrapped(logs("a", ran), asks("form", ran, "q1", "q2"), logs("c", ran)), saver=saver)
-    (first,) = (await graph.ainvoke({"log": []}, thread()))["__interrupt__"]
-    await graph.ainvoke(Command(resume="1"), thread())
-    point = (await graph.aget_state(thread())).config
-    assert (await graph.ainvoke(Command(resume="2"), thread()))["log"] == ["a", "form:1,2", "c"]
+    first, point = await answer_two(graph)
+    assert (await graph.aget_state(thread())).values["log"] == ["a", "form:1,2", "c"]
     old = await whole_history(graph, saver)
     ran.clear()
 
-    (second,) = (await graph.ainvoke(Command(resume={first.id: "one"}), point))["__interrupt__"]
+    (second,) = (await graph.ainvoke(Command(resume={first: "one"}), point))["__interrupt__"]
     assert (second.value, ran) == ("q2", ["form"])
     done = await graph.ainvoke(Command(resume="two"), thread())
 
@@ -93,14 +111,11 @@ async def test_a_question_two_levels_down_is_answered_anew_and_nothing_above_run
     ran: list[str] = []
     deep = as_node(logs("b", ran), asks("form", ran, "q1", "q2"), name="deep")
     graph = chain(as_node(logs("a", ran), deep, logs("c", ran)), saver=saver)
-    (first,) = (await graph.ainvoke({"log": []}, thread()))["__interrupt__"]
-    await graph.ainvoke(Command(resume="1"), thread())
-    point = (await graph.aget_state(thread())).config
-    await graph.ainvoke(Command(resume="2"), thread())
+    first, point = await answer_two(graph)
     old = await whole_history(graph, saver)
     ran.clear()
 
-    await graph.ainvoke(Command(resume={first.id: "one"}), point)
+    await graph.ainvoke(Command(resume={first: "one"}), point)
     await graph.ainvoke(Command(resume="two"), thread())
 
     assert ran == ["form", "form", "c"]
@@ -121,13 +136,10 @@ async def test_tasks_that_were_called_before_a_question_are_not_run_again_on_its
         return {"log": [await charge(1), interrupt("q1"), await charge(2), interrupt("q2")]}
 
     graph = chain(as_node(("form", form)), saver=saver)
-    (first,) = (await graph.ainvoke({"log": []}, thread()))["__interrupt__"]
-    await graph.ainvoke(Command(resume="1"), thread())
-    point = (await graph.aget_state(thread())).config
-    await graph.ainvoke(Command(resume="2"), thread())
+    first, point = await answer_two(graph)
     assert charged == [1, 2]
 
-    await graph.ainvoke(Command(resume={first.id: "one"}), point)
+    await graph.ainvoke(Command(resume={first: "one"}), point)
     done = await graph.ainvoke(Command(resume="two"), thread())
 
     assert done["log"] == [1, "one", 2, "two"]
@@ -141,13 +153,10 @@ async def test_a_sibling_in_the_subgraph_that_had_finished_is_not_run_again_on_t
     ran: list[str] = []
     inner: Any = side_by_side(asks("form", ran, "q1", "q2"), logs("beside", ran))
     graph = chain(("inner", inner), saver=saver)
-    (first,) = (await graph.ainvoke({"log": []}, thread(), durability=durability))["__interrupt__"]
-    await graph.ainvoke(Command(resume="1"), thread(), durability=durability)
-    point = (await graph.aget_state(thread())).config
-    await graph.ainvoke(Command(resume="2"), thread(), durability=durability)
+    first, point = await answer_two(graph, durability=durability)
     ran.clear()
 
-    await graph.ainvoke(Command(resume={first.id: "one"}), point, durability=durability)
+    await graph.ainvoke(Command(resume={first: "one"}), point, durability=durability)
     done = await graph.ainvoke(Command(resume="two"), thread(), durability=durability)
 
     assert sorted(done["log"]) == ["beside", "form:one,two"]
@@ -156,11 +165,7 @@ async def test_a_sibling_in_the_subgraph_that_had_finished_is_not_run_again_on_t
 
 async def test_a_subgraph_that_is_answered_later_on_a_branch_goes_on_where_it_stood(saver: Any) -> None:
     ran: list[str] = []
-    left = inside(logs("a", ran), asks("left", ran, "l"), name="one")
-    right = inside(logs("b", ran), asks("right", ran, "r"), name="two")
-    graph = side_by_side(left, right, saver=saver)
-    asked = {q.value: q.id for q in (await graph.ainvoke({"log": []}, thread()))["__interrupt__"]}
-    point = (await graph.aget_state(thread())).config
+    graph, asked, point = await two_that_ask(saver, ran)
     await graph.ainvoke({"log": []}, thread())  # supersedes both, so that the point is in the past
     ran.clear()
 
@@ -174,11 +179,7 @@ async def test_a_subgraph_that_is_answered_later_on_a_branch_goes_on_where_it_st
 
 async def test_a_subgraph_that_was_answered_too_keeps_its_answer_on_a_branch(saver: Any) -> None:
     ran: list[str] = []
-    left = inside(logs("a", ran), asks("left", ran, "l"), name="one")
-    right = inside(logs("b", ran), asks("right", ran, "r"), name="two")
-    graph = side_by_side(left, right, saver=saver)
-    asked = {q.value: q.id for q in (await graph.ainvoke({"log": []}, thread()))["__interrupt__"]}
-    point = (await graph.aget_state(thread())).config
+    graph, asked, point = await two_that_ask(saver, ran)
     await graph.ainvoke(Command(resume={asked["l"]: "L", asked["r"]: "R"}), thread())
     ran.clear()
 
@@ -190,11 +191,7 @@ async def test_a_subgraph_that_was_answered_too_keeps_its_answer_on_a_branch(sav
 
 async def test_a_branch_of_a_branch_goes_on_where_the_subgraph_stood(saver: Any) -> None:
     ran: list[str] = []
-    left = inside(logs("a", ran), asks("left", ran, "l"), name="one")
-    right = inside(logs("b", ran), asks("right", ran, "r"), name="two")
-    graph = side_by_side(left, right, saver=saver)
-    asked = {q.value: q.id for q in (await graph.ainvoke({"log": []}, thread()))["__interrupt__"]}
-    point = (await graph.aget_state(thread())).config
+    graph, asked, point = await two_that_ask(saver, ran)
     await graph.ainvoke(Command(resume={asked["l"]: "L"}), point)
     branch = (await graph.aget_state(thread())).config
     await graph.ainvoke(Command(resume={asked["r"]: "R"}), thread())
@@ -211,13 +208,10 @@ async def test_a_branch_that_broke_off_before_its_subgraph_began_goes_on_where_t
 ) -> None:
     ran: list[str] = []
     graph = chain(inside(logs("a", ran), asks("form", ran, "q1", "q2")), saver=saver)
-    (first,) = (await graph.ainvoke({"log": []}, thread()))["__interrupt__"]
-    await graph.ainvoke(Command(resume="1"), thread())
-    point = (await graph.aget_state(thread())).config
-    await graph.ainvoke(Command(resume="2"), thread())
+    first, point = await answer_two(graph)
     ran.clear()
 
-    await break_off(saver, monkeypatch, lambda: graph.ainvoke(Command(resume={first.id: "one"}), point))
+    await break_off(saver, monkeypatch, lambda: graph.ainvoke(Command(resume={first: "one"}), point))
     (second,) = (await graph.ainvoke(None, thread()))["__interrupt__"]
 
     assert (second.value, ran) == ("q2", ["form"])
@@ -228,11 +222,7 @@ async def test_a_branch_of_a_branch_that_broke_off_knows_what_was_answered_there
     saver: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran: list[str] = []
-    left = inside(logs("a", ran), asks("left", ran, "l"), name="one")
-    right = inside(logs("b", ran), asks("right", ran, "r"), name="two")
-    graph = side_by_side(left, right, saver=saver)
-    asked = {q.value: q.id for q in (await graph.ainvoke({"log": []}, thread()))["__interrupt__"]}
-    point = (await graph.aget_state(thread())).config
+    graph, asked, point = await two_that_ask(saver, ran)
     await graph.ainvoke(Command(resume={asked["l"]: "L", asked["r"]: "R"}), thread())
     await break_off(saver, monkeypatch, lambda: graph.ainvoke(Command(resume={asked["l"]: "left"}), point))
     branch = (await graph.aget_state(thread())).config
@@ -469,13 +459,10 @@ async def test_a_subgraph_that_has_finished_before_its_node_asks_is_not_run_agai
 async def test_a_question_of_a_subgraph_is_answered_anew_on_a_branch_that_is_stored_at_its_end(saver: Any) -> None:
     ran: list[str] = []
     graph = chain(inside(logs("a", ran), asks("form", ran, "q1", "q2")), saver=saver)
-    (first,) = (await graph.ainvoke({"log": []}, thread(), durability="exit"))["__interrupt__"]
-    await graph.ainvoke(Command(resume="1"), thread(), durability="exit")
-    point = (await graph.aget_state(thread())).config
-    await graph.ainvoke(Command(resume="2"), thread(), durability="exit")
+    first, point = await answer_two(graph, durability="exit")
     ran.clear()
 
-    await graph.ainvoke(Command(resume={first.id: "one"}), point, durability="exit")
+    await graph.ainvoke(Command(resume={first: "one"}), point, durability="exit")
     done = await graph.ainvoke(Command(resume="two"), thread(), durability="exit")
 
     assert done["log"] == ["a", "form:one,two"]
