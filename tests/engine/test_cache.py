@@ -43,6 +43,11 @@ class Body:
             raise self.failures.pop(0)
         return {"log": [state.get("value")]}
 
+    def let_go(self) -> None:
+        """Hold it up no longer."""
+        assert self.held is not None
+        self.held.set()
+
 
 @dataclass
 class Note:
@@ -55,6 +60,32 @@ class Noted(TypedDict):
     """A state with such a class in it."""
 
     note: Note
+
+
+def cached(body: Any, **options: Any) -> Any:
+    """A graph of one node whose results are kept in memory."""
+    return chain(body, node=CACHED, cache=InMemoryCache(), **options)
+
+
+async def entered_and_held() -> tuple[Body, Any, asyncio.Task[Any]]:
+    """A node that is held up in its body, its graph, and the run in which it is."""
+    body = Body()
+    body.held = asyncio.Event()
+    graph = cached(body)
+    first = asyncio.create_task(graph.ainvoke({"value": 1}))
+    await body.entered.wait()
+    return body, graph, first
+
+
+async def waits_for(graph: Any) -> asyncio.Task[Any]:
+    """A run that waits for an equal task of another run."""
+    second = asyncio.create_task(graph.ainvoke({"value": 1}))
+    await asyncio.sleep(0)
+    return second
+
+
+async def who(state: Log) -> Update:
+    return {"log": [interrupt("who?")]}
 
 
 def as_node(graph: Any) -> tuple[str, Any]:
@@ -91,7 +122,7 @@ async def test_an_equal_input_takes_the_kept_result(cache: BaseCache[Any]) -> No
 
 
 async def test_mode_tasks_shows_that_a_task_began_and_no_end_of_what_did_not_run() -> None:
-    graph = chain(Body(), node=CACHED, cache=InMemoryCache())
+    graph = cached(Body())
 
     first, second = [[event async for event in graph.astream({"value": 1}, stream_mode="tasks")] for _ in range(2)]
 
@@ -121,7 +152,7 @@ async def test_mode_tasks_shows_that_a_task_began_and_no_end_of_what_did_not_run
 )
 async def test_which_inputs_are_equal(one: Any, other: Any, is_same: bool) -> None:
     body = Body()
-    graph = chain(body, node=CACHED, cache=InMemoryCache())
+    graph = cached(body)
 
     await graph.ainvoke({"value": one})
     await graph.ainvoke({"value": other})
@@ -225,7 +256,7 @@ async def test_a_sync_node_is_kept_as_well() -> None:
         calls.append(1)
         return {"log": ["sync"]}
 
-    graph = chain(body, node=CACHED, cache=InMemoryCache())
+    graph = cached(body)
     await graph.ainvoke({"value": 1})
 
     assert (await graph.ainvoke({"value": 1}))["log"] == ["sync"]
@@ -239,7 +270,7 @@ def test_a_script_caches_and_clears() -> None:
         calls.append(1)
         return {"log": ["sync"]}
 
-    graph = chain(body, node=CACHED, cache=InMemoryCache())
+    graph = cached(body)
     graph.invoke({"value": 1})
     graph.invoke({"value": 1})
     graph.clear_cache()
@@ -314,12 +345,12 @@ async def test_a_shared_result_belongs_to_each_that_takes_it() -> None:
 async def test_who_waited_for_a_task_that_fails_runs_itself() -> None:
     body = Body()
     body.held, body.failures = asyncio.Event(), [ConnectionError("down")]
-    graph = chain(body, node=CACHED, cache=InMemoryCache())
+    graph = cached(body)
 
     runs = [asyncio.create_task(graph.ainvoke({"value": 1})) for _ in range(3)]
     await body.entered.wait()
     await asyncio.sleep(0)
-    body.held.set()
+    body.let_go()
     outcomes = await asyncio.gather(*runs, return_exceptions=True)
 
     assert [type(outcome) for outcome in outcomes] == [ConnectionError, dict, dict]
@@ -327,16 +358,11 @@ async def test_who_waited_for_a_task_that_fails_runs_itself() -> None:
 
 
 async def test_who_waited_for_a_run_that_is_cancelled_runs_itself() -> None:
-    body = Body()
-    body.held = asyncio.Event()
-    graph = chain(body, node=CACHED, cache=InMemoryCache())
-    first = asyncio.create_task(graph.ainvoke({"value": 1}))
-    await body.entered.wait()
-    second = asyncio.create_task(graph.ainvoke({"value": 1}))
-    await asyncio.sleep(0)
+    body, graph, first = await entered_and_held()
+    second = await waits_for(graph)
 
     first.cancel()
-    body.held.set()
+    body.let_go()
 
     assert await second == {"log": [1], "value": 1}
     assert first.cancelled() or isinstance(first.exception(), asyncio.CancelledError)
@@ -344,33 +370,23 @@ async def test_who_waited_for_a_run_that_is_cancelled_runs_itself() -> None:
 
 
 async def test_one_that_waits_can_be_cancelled_and_takes_nobody_along() -> None:
-    body = Body()
-    body.held = asyncio.Event()
-    graph = chain(body, node=CACHED, cache=InMemoryCache())
-    first = asyncio.create_task(graph.ainvoke({"value": 1}))
-    await body.entered.wait()
-    second = asyncio.create_task(graph.ainvoke({"value": 1}))
-    await asyncio.sleep(0)
+    body, graph, first = await entered_and_held()
+    second = await waits_for(graph)
 
     second.cancel()
     with pytest.raises(asyncio.CancelledError):
         await second
-    body.held.set()
+    body.let_go()
 
     assert await first == {"log": [1], "value": 1}
     assert body.calls == 1
 
 
 async def test_a_task_that_waits_holds_no_slot() -> None:
-    body = Body()
-    body.held = asyncio.Event()
-    graph = chain(body, node=CACHED, cache=InMemoryCache())
-    first = asyncio.create_task(graph.ainvoke({"value": 1}))
-    await body.entered.wait()
+    body, graph, first = await entered_and_held()
 
     async def other(state: Log) -> Update:
-        assert body.held is not None
-        body.held.set()
+        body.let_go()
         return {"log": ["other"]}
 
     both = StateGraph(Log).add_node("body", body, cache_policy=CachePolicy()).add_node(other)
@@ -395,7 +411,7 @@ async def test_a_node_that_runs_itself_with_an_equal_input_does_not_wait_for_its
             await inner.ainvoke({"value": state["value"]})
         return {"log": [depth]}
 
-    inner = chain(node, node=CACHED, cache=InMemoryCache())
+    inner = cached(node)
 
     await asyncio.wait_for(inner.ainvoke({"value": 1}), 10)
 
@@ -405,7 +421,7 @@ async def test_a_node_that_runs_itself_with_an_equal_input_does_not_wait_for_its
 async def test_a_failed_task_is_not_kept() -> None:
     body = Body()
     body.failures = [ConnectionError("down")]
-    graph = chain(body, node=CACHED, cache=InMemoryCache())
+    graph = cached(body)
 
     with pytest.raises(ConnectionError):
         await graph.ainvoke({"value": 1})
@@ -502,7 +518,7 @@ async def test_a_command_for_the_parent_is_not_kept() -> None:
         calls.append(1)
         return Command(graph=Command.PARENT, update={"log": ["up"]})
 
-    inner = chain(up, node=CACHED, cache=InMemoryCache())
+    inner = cached(up)
     graph = chain(as_node(inner))
 
     for _ in range(2):
@@ -526,10 +542,7 @@ async def test_a_subgraph_as_a_node_is_kept_and_its_nodes_use_the_cache_of_the_g
 
 
 async def test_an_answer_is_never_given_to_another_thread() -> None:
-    async def ask(state: Log) -> Update:
-        return {"log": [interrupt("who?")]}
-
-    graph = chain(ask, node=CACHED, cache=InMemoryCache(), saver=InMemorySaver())
+    graph = cached(who, saver=InMemorySaver())
 
     for name in ("a", "b"):
         asked = await graph.ainvoke({"value": 1}, thread(name))
@@ -538,10 +551,7 @@ async def test_an_answer_is_never_given_to_another_thread() -> None:
 
 
 async def test_an_answer_given_within_a_subgraph_is_never_given_to_another_thread() -> None:
-    async def ask(state: Log) -> Update:
-        return {"log": [interrupt("who?")]}
-
-    graph = chain(as_node(chain(ask)), node=CACHED, cache=InMemoryCache(), saver=InMemorySaver())
+    graph = chain(as_node(chain(who)), node=CACHED, cache=InMemoryCache(), saver=InMemorySaver())
 
     for name in ("a", "b"):
         assert "__interrupt__" in await graph.ainvoke({"value": 1}, thread(name))
@@ -554,7 +564,7 @@ async def test_an_answer_that_was_sent_is_used_though_a_result_is_kept() -> None
     async def ask(state: Log) -> Update:
         return {"log": [interrupt("who?") if needs_answer else "nobody"]}
 
-    graph = chain(ask, node=CACHED, cache=InMemoryCache(), saver=InMemorySaver())
+    graph = cached(ask, saver=InMemorySaver())
     await graph.ainvoke({"value": 1}, thread("a"))
     needs_answer = False
     await graph.ainvoke({"value": 1}, thread("b"))
@@ -566,7 +576,7 @@ async def test_an_answer_that_was_sent_is_used_though_a_result_is_kept() -> None
 
 async def test_a_kept_result_is_stored_and_shown_like_any_other() -> None:
     body = Body()
-    graph = chain(body, node=CACHED, cache=InMemoryCache(), saver=InMemorySaver())
+    graph = cached(body, saver=InMemorySaver())
     for name in ("a", "b"):
         await graph.ainvoke({"value": 1}, thread(name))
 
@@ -581,7 +591,7 @@ async def test_a_result_that_cannot_be_kept_fails_the_node() -> None:
     async def node(state: Log) -> Update:
         return {"log": [object()]}
 
-    graph = chain(node, node=CACHED, cache=InMemoryCache())
+    graph = cached(node)
 
     with pytest.raises(CodecError) as caught:
         await graph.ainvoke({"value": 1})
@@ -594,7 +604,7 @@ async def test_a_result_that_cannot_be_kept_fails_the_node() -> None:
 
 
 async def test_an_input_that_makes_no_key_fails_the_node_and_names_it() -> None:
-    graph = chain(Body("body"), node=CACHED, cache=InMemoryCache())
+    graph = cached(Body("body"))
 
     with pytest.raises(CodecError) as caught:
         await graph.ainvoke({"value": object()})
@@ -647,7 +657,7 @@ async def test_nothing_is_left_of_tasks_that_waited() -> None:
     from everstep.tasks import caching
 
     body = Body()
-    graph = chain(body, node=CACHED, cache=InMemoryCache())
+    graph = cached(body)
     await asyncio.gather(*(graph.ainvoke({"value": n % 2}) for n in range(10)))
 
     assert not caching._flights[asyncio.get_running_loop()]
@@ -718,7 +728,7 @@ async def test_a_graph_ends_where_a_kept_command_sends_it() -> None:
     async def stop(state: Log) -> Command[Literal["__end__"]]:
         return Command(update={"log": ["stop"]}, goto=END)
 
-    graph = chain(stop, node=CACHED, cache=InMemoryCache())
+    graph = cached(stop)
 
     for _ in range(2):
         assert (await graph.ainvoke({"value": 1}))["log"] == ["stop"]
