@@ -8,7 +8,7 @@ Every error says what happened, with the thread, key and value it happened to, t
     ├── CodecError             a value that cannot be kept, or stored bytes that cannot be read
     ├── CheckpointNotFound     a config names a checkpoint the thread does not have
     ├── ThreadConflict         another run moved the thread since it was read; nothing was written
-    │   └── LeaseLost          a later run has claimed the thread; this run stores nothing more
+    │   └── LeaseLost          a later run has claimed the thread, or this one was removed; it stores nothing more
     ├── ThreadDeleted          the thread was deleted while the run was under way
     ├── SchemaOutOfDate        the database's schema is behind or ahead of this package
     ├── DatabaseUnavailable    the database cannot be reached or refused the connection
@@ -53,7 +53,7 @@ class ThreadConflict(PersistenceError):
 
 
 class LeaseLost(ThreadConflict):
-    """A later run has claimed the thread: what this run tried to store was refused."""
+    """A later run has claimed the thread, or this run was removed: what it tried to store was refused."""
 
 
 class ThreadDeleted(PersistenceError):

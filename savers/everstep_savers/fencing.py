@@ -27,12 +27,18 @@ class ThreadState(NamedTuple):
         head: Id of the newest root checkpoint.
         generation: Token of the last deletion, 0 if there was none: older tokens belong to a deleted thread.
         is_deleted: The row only remembers the token of a thread that is gone.
+        is_owned: Its token is that of a claim. A removal of runs takes the token from whoever held it, and is not one.
     """
 
     token: int
     head: str | None
     generation: int
     is_deleted: bool
+    is_owned: bool = True
+
+    def is_taken_from(self, token: int | None) -> bool:
+        """Have runs been removed, and with them the claim of this token?"""
+        return not (self.is_deleted or self.is_owned) and token is not None and token < self.token
 
 
 def refusal(commit: EncodedCommit, state: ThreadState | None) -> PersistenceError:
@@ -44,9 +50,19 @@ def refusal(commit: EncodedCommit, state: ThreadState | None) -> PersistenceErro
                 f"{thread} was deleted while this run was under way; nothing was written. "
                 "A new run may use the thread id again."
             )
+        if state.is_taken_from(commit.token):
+            return LeaseLost(
+                f"{thread} lost this run, or the one it goes on from, when runs were removed (adelete_for_runs); "
+                "nothing was written and this run stores nothing more."
+            )
         return LeaseLost(
             f"{thread} has been claimed by a later run (token {state.token}, this run holds {commit.token}); "
             "nothing was written and this run stores nothing more."
+        )
+    if state is not None and state.is_taken_from(commit.claim.seen_token):
+        return ThreadConflict(
+            f"runs of {thread} were removed (adelete_for_runs) since it was read; nothing was written. Read the thread "
+            "again before another attempt."
         )
     seen = _described(commit.claim.seen_token, commit.claim.seen_head)
     found = "no row" if state is None or state.is_deleted else _described(state.token, state.head)

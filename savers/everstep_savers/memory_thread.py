@@ -42,6 +42,7 @@ class MemoryThread:
     input: Encoded | None = None
     starting_point: str | None = None
     removals: int = 0
+    is_owned: bool = True
     namespaces: dict[str, MemoryNamespace] = field(default_factory=dict)
 
     def row(self) -> ThreadRow:
@@ -63,7 +64,7 @@ class MemoryThread:
         )
 
     def state(self) -> ThreadState:
-        return ThreadState(self.token, self.head, self.generation, self.is_deleted)
+        return ThreadState(self.token, self.head, self.generation, self.is_deleted, self.is_owned)
 
     def is_as_seen(self, claim: EncodedClaim) -> bool:
         return (self.token, self.head) == (claim.seen_token, claim.seen_head) and (
@@ -113,6 +114,7 @@ def change_row(thread: MemoryThread, commit: EncodedCommit) -> None:
         thread.input = None
     if (claim := commit.claim) is not None:
         thread.token += 1
+        thread.is_owned = True
         thread.run_id, thread.graph, thread.attempt = claim.run_id, claim.graph, claim.attempt
         thread.starting_point = claim.starting_point
         thread.input = None if claim.input_tag is None else (claim.input_tag, claim.input_data or b"")
@@ -185,6 +187,7 @@ def remove_runs(thread: MemoryThread, runs: set[str]) -> bool:
         thread.input = thread.starting_point = None
     if was_theirs or any(row.checkpoint_ns == "" and row.checkpoint_id == thread.head for row in doomed):
         thread.token += 1
+        thread.is_owned = False
     remove(thread, doomed)
     return (was_theirs or bool(doomed)) and not any(rows_of(thread, None))
 

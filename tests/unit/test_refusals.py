@@ -55,6 +55,27 @@ def test_a_run_that_lost_its_thread() -> None:
     )
 
 
+def test_a_run_that_was_removed() -> None:
+    removed = ThreadState(2, "head", 0, is_deleted=False, is_owned=False)
+
+    assert refused(None, removed) == (
+        "LeaseLost",
+        (
+            "thread 't-1' lost this run, or the one it goes on from, when runs were removed (adelete_for_runs); "
+            "nothing was written and this run stores nothing more."
+        ),
+    )
+    assert refused(Claim(SEEN, "run-2", "orders"), removed) == (
+        "ThreadConflict",
+        (
+            "runs of thread 't-1' were removed (adelete_for_runs) since it was read; nothing was written. Read the "
+            "thread again before another attempt."
+        ),
+    )
+    # A thread that nobody has claimed yet, such as a copy, can move without a removal.
+    assert "was moved by another run" in refused(Claim(SEEN, "run-2", "orders"), removed._replace(token=1))[1]
+
+
 @pytest.mark.parametrize("state", [None, ThreadState(3, "head", 2, is_deleted=False)], ids=["gone", "made anew"])
 def test_a_run_whose_thread_was_deleted(state: ThreadState | None) -> None:
     assert refused(None, state) == (

@@ -136,10 +136,12 @@ def delete_run_steps(*, is_postgres: bool) -> list[Step]:
     is_theirs = _is_of_runs(threads, is_postgres)
     loses = is_theirs | has_head.where(_is_of_runs(checkpoints, is_postgres)).exists()
     token = case((loses, kept.token + _ONE), else_=kept.token)
-    left = {name: case((is_theirs, null()), else_=kept[name]) for name in (*_INPUT, "starting_point")}
+    owner = case((loses, null()), else_=kept.owner)  # by which the run is told what has happened
+    left: dict[str, Any] = {name: case((is_theirs, null()), else_=kept[name]) for name in (*_INPUT, "starting_point")}
+    left |= {"token": token, "owner": owner}
     this = update(threads).where(kept.thread_id == _THREAD, kept.deleted_at.is_(None))
     return [
-        this.values(token=token, removals=kept.removals + _ONE, updated_at=_NOW, **left).returning(kept.thread_id),
+        this.values(removals=kept.removals + _ONE, updated_at=_NOW, **left).returning(kept.thread_id),
         delete(checkpoint_writes).where(
             writes.thread_id == _THREAD, tuple_(writes.checkpoint_ns, writes.checkpoint_id).in_(doomed)
         ),

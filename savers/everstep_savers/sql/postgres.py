@@ -17,7 +17,7 @@ from sqlalchemy import URL
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from everstep_savers.fencing import ThreadState, refusal, value_conflict
+from everstep_savers.fencing import refusal, value_conflict
 from everstep_savers.rows import EncodedCommit
 from everstep_savers.sql import migrate
 from everstep_savers.sql.database import Database, Row, root_cause, unavailable
@@ -36,6 +36,7 @@ from everstep_savers.sql.statements import (
     kind_of,
     revision_query,
     state_query,
+    thread_state,
 )
 
 T = TypeVar("T")
@@ -284,8 +285,7 @@ async def _repeated(raw: Raw, commits: Sequence[EncodedCommit]) -> list[Outcome]
 
 async def _refusal(raw: Raw, commit: EncodedCommit) -> Exception:
     row = await raw.fetchrow(_state().text, commit.thread_id)
-    state = ThreadState(row["token"], row["head"], row["generation"], row["deleted_at"] is not None) if row else None
-    return refusal(commit, state)
+    return refusal(commit, thread_state(*row) if row else None)
 
 
 def _statement_of(commits: Sequence[EncodedCommit]) -> tuple[str, Sequence[Any]]:

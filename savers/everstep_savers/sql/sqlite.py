@@ -26,7 +26,7 @@ from sqlalchemy.dialects.sqlite import pysqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from everstep_savers.errors import PersistenceError
-from everstep_savers.fencing import ThreadState, refusal, value_conflict
+from everstep_savers.fencing import refusal, value_conflict
 from everstep_savers.rows import EncodedCommit
 from everstep_savers.sql import migrate
 from everstep_savers.sql.database import Database, Row, unavailable
@@ -43,6 +43,7 @@ from everstep_savers.sql.statements import (
     revision_query,
     row_statement,
     state_query,
+    thread_state,
 )
 
 # How long a writer waits for another process that writes, in seconds.
@@ -262,7 +263,7 @@ def _let_through(connection: sqlite3.Connection, commit: EncodedCommit) -> int |
         return token
     statement = _state()
     row = connection.execute(statement.text, [commit.thread_id]).fetchone()
-    return refusal(commit, ThreadState(row[0], row[1], row[2], row[3] is not None) if row else None)
+    return refusal(commit, thread_state(*row) if row else None)
 
 
 @contextmanager

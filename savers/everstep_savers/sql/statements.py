@@ -46,6 +46,7 @@ from sqlalchemy.dialects.postgresql import asyncpg
 from sqlalchemy.dialects.sqlite import pysqlite
 from sqlalchemy.types import TypeEngine
 
+from everstep_savers.fencing import ThreadState
 from everstep_savers.rows import EncodedCommit
 from everstep_savers.sql.schema import (
     alembic_version,
@@ -203,6 +204,13 @@ def state_query() -> Select[Any]:
     kept = threads.c
     query = select(kept.token, kept.head, kept.generation, kept.deleted_at, kept.owner)
     return query.where(kept.thread_id == bindparam("thread_id", type_=Text()))
+
+
+def thread_state(
+    token: int, head: str | None, generation: int, deleted_at: int | None, owner: str | None
+) -> ThreadState:
+    """What guards a thread, of a row of `state_query`."""
+    return ThreadState(token, head, generation, is_deleted=deleted_at is not None, is_owned=owner is not None)
 
 
 def revision_query() -> Select[Any]:
