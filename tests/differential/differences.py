@@ -165,8 +165,16 @@ def _can_be_read(place: Place) -> bool:
 def _is_answered_once(place: Place) -> bool:
     """There an answer was handed to another question, when the run went on or the node asked again."""
     # A node that returns nothing does not show what it was handed.
-    is_silent = any(node.get("asks") and node["returns"] == "nothing" for node in _nodes(place.program))
+    silent = {node["name"] for node in _nodes(place.program) if node.get("asks") and node["returns"] == "nothing"}
+    is_silent = any(_has_run(place, name) for name in silent)
+    if place.deed["do"] == "continue" and _asks_further(place.told[0][place.number - 1]["history"][0]):
+        return True
     return place.deed["do"] in ("answer", "continue") and (is_silent or _has_stray_answer(place.theirs))
+
+
+def _asks_further(snapshot: Json) -> bool:
+    """Is a question open that its node asked after an answer?"""
+    return any(question.split()[1] != "0" for question in _questions(snapshot))
 
 
 def _has_stray_answer(told: Json) -> bool:
@@ -191,9 +199,35 @@ def _is_another_question(place: Place) -> bool:
 
 
 def _is_a_fresh_call(place: Place) -> bool:
-    """A stateful subgraph to which a command leads gets the state as its input; there it goes on without any."""
-    is_command = place.deed["do"] == "command"
-    return is_command and any(node.get("keeps") for node in _nodes(place.program))
+    """A stateful subgraph that a command, or a run that is continued, comes to gets an input; there it has none."""
+    keeping = {node["name"] for node in _nodes(place.program) if node.get("keeps")}
+    if place.deed["do"] == "command":
+        return any(_has_run(place, name) for name in keeping)
+    if place.what != "events" or place.deed["do"] not in ("answer", "continue") or None in (place.ours, place.theirs):
+        return False
+    more = [event for event in place.theirs if event not in place.ours]
+    return any(keeping & set(event[:-2]) and "__metadata__" in event[-1] for event in more)
+
+
+def _was_updated_while_it_asked(place: Place) -> bool:
+    """A stateful subgraph that had asked, then an update, then a new input: what it did in that run is left behind."""
+    keeping = {node["name"] for node in _nodes(place.program) if node.get("keeps")}
+    deeds, told = place.program["deeds"], place.told[0]
+    asked = [number for number in range(place.number) if keeping & _asking(told[number]["history"][:1])]
+    return place.deed["do"] == "invoke" and any(
+        deeds[number]["do"] in ("update", "fork")
+        for number in range(min(asked, default=place.number) + 1, place.number)
+    )
+
+
+def _asking(snapshots: Json) -> set[str]:
+    """The nodes of which some of these checkpoints have open questions."""
+    return {task[0] for snapshot in snapshots for task in snapshot["tasks"] if task[1]}
+
+
+def _has_run(place: Place, name: str) -> bool:
+    """Does anything that was told up to here mention a node?"""
+    return any(f'"{name}"' in json.dumps(told[: place.number + 1]) for told in place.told)
 
 
 def _is_called_off(place: Place) -> bool:
@@ -205,7 +239,8 @@ def _is_called_off(place: Place) -> bool:
 
 def _waits_for_its_siblings(place: Place) -> bool:
     """Commands for the parent count at the barrier, and all of them; there one of them ends the subgraph at once."""
-    graphs = [list(_nodes(node["subgraph"])) for node in _nodes(place.program) if "subgraph" in node]
+    subgraphs = [node for node in _nodes(place.program) if "subgraph" in node and _has_run(place, node["name"])]
+    graphs = [list(_nodes(node["subgraph"])) for node in subgraphs]
     if any(sum(node["returns"] == "parent" for node in nodes) > 1 for nodes in graphs):
         return True
     return any(
@@ -226,9 +261,24 @@ def _is_head(place: Place) -> bool:
 
 
 def _stays_open(place: Place) -> bool:
+    """And what has finished or failed beside it is kept: a branch from there does not run it again."""
+    if place.deed["do"] == "fork" and _asking([_forked(place)]):
+        return True
     return place.what == "history" and all(
-        ours["source"] == "update" and _only(ours, theirs, "questions") for ours, theirs in _unequal(place)
+        ours["source"] == "update" and _asking([ours]) and _bare(ours) == theirs for ours, theirs in _unequal(place)
     )
+
+
+def _bare(snapshot: Json) -> Json:
+    """A checkpoint as it would be if none of its tasks had begun."""
+    return {**snapshot, "tasks": sorted([task[0], [], None] for task in snapshot["tasks"]), "failed": False}
+
+
+def _forked(place: Place) -> Json:
+    """The checkpoint from which a replay or a fork starts."""
+    before = place.told[0][place.number - 1]["history"]
+    older = before[1:] or before
+    return older[place.deed["back"] % len(older)]
 
 
 def _is_on_the_old_line(place: Place) -> bool:
@@ -240,7 +290,9 @@ def _stands_for_a_deferred_node(place: Place) -> bool:
     deferred = {node["name"] for node in place.program["nodes"] if node.get("defer")}
     joined = {target for _, target in place.program["joins"]}
     if place.deed["do"] == "command":
-        return bool(deferred & set(place.deed["goto"]))
+        # Not one that asks: it was begun, and keeps its question in both.
+        head = place.told[0][place.number - 1]["history"][0]
+        return bool(deferred & set(place.deed["goto"]) & set(head["next"]) - _asking([head]))
     return _deed(place) and place.deed["as_node"] in deferred | joined
 
 
@@ -272,18 +324,34 @@ def _shows_where_a_command_went(place: Place) -> bool:
 def _limit_is_reached(place: Place) -> bool:
     """In a subgraph, it fails the node at once: its siblings may not have begun."""
     ours, theirs = _errors(place)
+    # An error handler of the subgraph's node tells of it.
+    if ["GraphRecursionError" in json.dumps(told) for told in (place.ours, place.theirs)] == [False, True]:
+        return True
     has_subgraph = any("subgraph" in node for node in place.program["nodes"])
     return "GraphRecursionError" in (ours, theirs) and (ours != theirs or place.deed["do"] != "invoke" or has_subgraph)
 
 
 def _is_asked_no_more(place: Place) -> bool:
-    """Events of nodes whose questions are still open, and of the questions themselves."""
+    """Events of nodes whose questions are still open, and of the questions themselves.
+
+    Of several that are entered again within a subgraph, not all questions are told there in the end.
+    """
+    if place.what == "value" and place.deed["do"] in ("answer", "continue"):
+        return _fewer_questions(place.theirs, place.ours)
     if place.what != "events" or place.deed["do"] not in ("answer", "continue") or None in (place.ours, place.theirs):
         return False
     ours, theirs = (Counter(map(json.dumps, told)) for told in (place.ours, place.theirs))
     asking = {task[0] for task in place.told[0][place.number]["history"][0]["tasks"] if task[1]}
     more = [json.loads(event) for event in theirs - ours]
     return not ours - theirs and all(event[0] in asking or "__interrupt__" in event[-1] for event in more)
+
+
+def _fewer_questions(fewer: Json, more: Json) -> bool:
+    """Are two results the same but for questions, of which the one has some of the other's?"""
+    if not (isinstance(fewer, dict) and isinstance(more, dict)):
+        return False
+    some, all_ = (Counter(map(json.dumps, told.get("__interrupt__", ()))) for told in (fewer, more))
+    return {**fewer, "__interrupt__": []} == {**more, "__interrupt__": []} and some < all_
 
 
 def _has_failed_before(place: Place) -> bool:
@@ -315,15 +383,14 @@ def _questions(snapshot: Json) -> Counter[str]:
 
 def _goes_on_where_it_failed(place: Place) -> bool:
     """Another attempt of a node that runs a subgraph."""
-    return any("subgraph" in node and node.get("fails") for node in _nodes(place.program))
+    failing = [node["name"] for node in _nodes(place.program) if "subgraph" in node and node.get("fails")]
+    return any(_has_run(place, name) for name in failing)
 
 
 def _is_a_branch_from_the_input(place: Place) -> bool:
     """Where there is none, a stateful subgraph does not find what it did on that line."""
     if place.deed["do"] == "replay" and any(node.get("keeps") for node in _nodes(place.program)):
-        before = place.told[0][place.number - 1]["history"]
-        older = before[1:] or before
-        is_input = older[place.deed["back"] % len(older)]["next"] == ["__start__"]
+        is_input = _forked(place)["next"] == ["__start__"]
         if is_input or (place.deed["durability"] == "exit" and place.what != "history"):
             return True
     if place.what != "history" or place.deed["do"] != "replay":
@@ -341,7 +408,8 @@ def _needs_a_name(place: Place) -> bool:
     """It counts as the node that ran last; sent tasks count as well here."""
     if not _deed(place) or place.deed["as_node"] is not None:
         return False
-    is_unclear = _errors(place) in (("InvalidUpdateError", None), (None, "InvalidUpdateError"))
+    ours, theirs = _errors(place)
+    is_unclear = ours != theirs and "InvalidUpdateError" in (ours, theirs)
     return is_unclear or any(node.get("sends") for node in place.program["nodes"])
 
 
@@ -396,5 +464,14 @@ ON_PURPOSE = (
     Difference(
         "unclear", "which node an update without a name comes as, where several may have run last", _needs_a_name
     ),
-    Difference("deferred", "an update as, or a command to, a node that waits for others", _stands_for_a_deferred_node),
+    Difference(
+        "deferred",
+        "an update as a node that waits for others; a command to a deferred node that is about to run",
+        _stands_for_a_deferred_node,
+    ),
+    Difference(
+        "left behind",
+        "an update while a stateful subgraph asks leaves behind what it did in that run",
+        _was_updated_while_it_asked,
+    ),
 )

@@ -117,6 +117,58 @@ def test_a_difference_on_purpose_is_recognised() -> None:
     assert len({difference.name for difference in ON_PURPOSE}) == len(ON_PURPOSE)
 
 
+def place_of(deeds: list[Any], ours: list[Any], theirs: list[Any], **node: Any) -> Any:
+    """Where two libraries differ in a program of one node and these deeds; each told by what it was and its history."""
+    made: Any = make_program(0)
+    made |= {"nodes": [{"name": "n0", "is_async": True, "writes": ["log"], "returns": "update", **node}], "joins": []}
+    made["deeds"] = [{"by": "invoke", "durability": "sync", **deed} for deed in deeds]
+    return first_difference(made, ours, theirs)
+
+
+def name_of(place: Any) -> str | None:
+    known = explanation(place)
+    return None if known is None else known.name
+
+
+def test_what_has_finished_beside_an_open_question_is_kept_on_purpose_and_nothing_else() -> None:
+    asks, done, bare = ["a", ["a 0 ()"], False, None], ["b", [], False, {"log": []}], ["b", [], False, None]
+    theirs = told(history=[snapshot(source="update", tasks=[["a", [], False, None], bare])])
+    kept = told(history=[snapshot(source="update", tasks=[asks, done])])
+    unasked = told(history=[snapshot(source="update", tasks=[["a", [], False, None], done])])
+    assert name_of(place_of([{"do": "update", "as_node": "n0"}], kept, theirs)) == "open"
+    assert name_of(place_of([{"do": "fork", "as_node": "n0", "back": 0}], unasked, theirs)) == "old line"
+    assert name_of(place_of([{"do": "continue"}], unasked, theirs)) is None
+
+
+@pytest.mark.parametrize(("questions", "name"), [([], "deferred"), (["n0 0 ()"], None)])
+def test_a_command_to_a_deferred_node_that_asks_is_to_be_the_same(questions: list[str], name: str | None) -> None:
+    head = told(history=[snapshot(next=["n0"], tasks=[["n0", questions, False, None]])])
+    deeds = [{"do": "invoke", "input": {}}, {"do": "command", "update": {}, "goto": ["n0"]}]
+    place = place_of(deeds, head + told(value={"log": [1]}), head + told(), defer=True)
+    assert name_of(place) == name
+
+
+def test_what_a_stateful_subgraph_had_asked_is_left_behind_by_an_update_and_a_new_input() -> None:
+    asked = told(history=[snapshot(next=["n0"], tasks=[["n0", ["n0_0 0 ()"], False, None]])])
+    update, invoke = {"do": "update", "as_node": "n0"}, {"do": "invoke", "input": {}}
+    inner = {"subgraph": make_program(1), "keeps": True}
+    ours, theirs = told(value={"log": [1]}), told(value={"log": [2]})
+    assert name_of(place_of([invoke, update, invoke], asked + told() + ours, asked + told() + theirs, **inner)) == (
+        "left behind"
+    )
+    assert name_of(place_of([update, invoke, invoke], told() + asked + ours, told() + asked + theirs, **inner)) is None
+
+
+def test_a_question_that_is_left_out_of_a_result_is_another_matter_than_one_that_is_told_too_much() -> None:
+    one, two = (
+        told(value={"__interrupt__": [{"question": "a"}]}),
+        told(value={"__interrupt__": [{"question": "a"}, {"question": "b"}]}),
+    )
+    answer = [{"do": "answer", "which": [0]}]
+    assert name_of(place_of(answer, two, one)) == "asked once"
+    assert name_of(place_of(answer, one, two)) is None
+
+
 def test_a_program_is_shortened_to_what_shows_the_matter() -> None:
     def asks_twice(candidate: Program) -> bool:
         return any(node.get("asks") == 2 for node in nodes_of(candidate))
