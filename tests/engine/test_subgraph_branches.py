@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -293,6 +294,136 @@ async def test_a_subgraph_called_after_the_question_begins_anew_when_that_is_ans
 
     assert done["log"] == ["one", "a", "ask:two"]
     assert ran == ["a", "ask", "ask"]
+
+
+# Answering anew beside others -------------------------------------------------------------------------------------
+
+ORDERS = pytest.mark.parametrize("order", ["ab", "a b", "b a"], ids=["at once", "first", "last"])
+
+
+async def answer_in(order: str, graph: Any, **options: Any) -> tuple[str, Any]:
+    """Answer the questions "a" and "b" at once, or one after the other.
+
+    Returns:
+        The id of "a", and the config of the checkpoint at which both are open.
+    """
+    asked = (await graph.ainvoke({"log": []}, thread(), **options))["__interrupt__"]
+    ids = {question.value: question.id for question in asked}
+    point = (await graph.aget_state(thread())).config
+    for some in order.split():
+        done = await graph.ainvoke(Command(resume={ids[each]: each.upper() for each in some}), thread(), **options)
+    assert sorted(done["log"]) == ["a:A", "b:B"]
+    return ids["a"], point
+
+
+def both(ran: list[str]) -> tuple[Any, Any]:
+    return asks("a", ran, "a"), asks("b", ran, "b")
+
+
+@ORDERS
+@pytest.mark.parametrize("durability", ["sync", "async"])
+async def test_a_node_that_has_finished_beside_a_question_is_not_run_again_when_that_is_answered_anew(
+    saver: Any, order: str, durability: Any
+) -> None:
+    ran: list[str] = []
+    graph = side_by_side(*both(ran), saver=saver)
+    question, point = await answer_in(order, graph, durability=durability)
+    old = await whole_history(graph, saver)
+    ran.clear()
+
+    done = await graph.ainvoke(Command(resume={question: "new"}), point, durability=durability)
+
+    assert sorted(done["log"]) == ["a:new", "b:B"]
+    assert ran == ["a"]
+    new = await whole_history(graph, saver)
+    assert {key: new[key] for key in old} == old
+
+
+@ORDERS
+async def test_likewise_within_a_subgraph(saver: Any, order: str) -> None:
+    ran: list[str] = []
+    inner: Any = side_by_side(*both(ran))
+    graph = chain(("inner", inner), saver=saver)
+    question, point = await answer_in(order, graph)
+    ran.clear()
+
+    done = await graph.ainvoke(Command(resume={question: "new"}), point)
+
+    assert sorted(done["log"]) == ["a:new", "b:B"]
+    assert ran == ["a"]
+
+
+@ORDERS
+async def test_a_subgraph_that_asks_beside_a_question_within_a_subgraph_is_not_run_again(
+    saver: Any, order: str
+) -> None:
+    ran: list[str] = []
+    first, second = both(ran)
+    outer: Any = side_by_side(first, as_node(second))
+    graph = chain(("outer", outer), saver=saver)
+    question, point = await answer_in(order, graph)
+    ran.clear()
+
+    done = await graph.ainvoke(Command(resume={question: "new"}), point)
+
+    assert sorted(done["log"]) == ["a:new", "b:B"]
+    assert ran == ["a"]
+
+
+@ORDERS
+async def test_in_exit_durability_a_node_that_ended_the_step_runs_again_with_its_answer(saver: Any, order: str) -> None:
+    """What is done between two steps of one run is not stored there, its results included."""
+    ran: list[str] = []
+    builder: Any = StateGraph(Log)
+    for name, node in both(ran):
+        builder.add_node(name, node).add_edge(START, name)
+    builder.add_node(*says("after")).add_edge(["a", "b"], "after")
+    graph = builder.compile(saver)
+    asked = (await graph.ainvoke({"log": []}, thread(), durability="exit"))["__interrupt__"]
+    ids = {question.value: question.id for question in asked}
+    point = (await graph.aget_state(thread())).config
+    for some in order.split():
+        answers = {ids[each]: each.upper() for each in some}
+        await graph.ainvoke(Command(resume=answers), thread(), durability="exit")
+    ran.clear()
+
+    done = await graph.ainvoke(Command(resume={ids["a"]: "new"}), point, durability="exit")
+
+    assert sorted(done["log"]) == ["a:new", "after", "b:B"]
+    assert ran == (["a"] if order == "b a" else ["a", "b"])
+
+
+async def test_a_question_that_came_after_another_node_of_the_subgraph_is_asked_again_when_that_is_answered_anew(
+    saver: Any,
+) -> None:
+    ran: list[str] = []
+    graph = chain(as_node(*both(ran)), saver=saver)
+    first, point = await answer_two(graph)
+    ran.clear()
+
+    (second,) = (await graph.ainvoke(Command(resume={first: "new"}), point))["__interrupt__"]
+
+    assert (second.value, ran) == ("b", ["a", "b"])
+    assert (await graph.ainvoke(Command(resume="B"), thread()))["log"] == ["a:new", "b:B"]
+
+
+async def test_calls_that_asked_at_once_keep_their_answers_but_the_one_that_is_answered_anew(saver: Any) -> None:
+    ran: list[str] = []
+
+    @task
+    async def ask(name: str) -> str:
+        ran.append(name)
+        return f"{name}:{interrupt(name)}"
+
+    async def node(state: Log) -> Update:
+        return {"log": list(await asyncio.gather(ask("a"), ask("b")))}
+
+    graph = chain(("node", node), saver=saver)
+    question, point = await answer_in("ab", graph)
+    ran.clear()
+
+    assert (await graph.ainvoke(Command(resume={question: "new"}), point))["log"] == ["a:new", "b:B"]
+    assert ran == ["a", "b"]  # the other call may be there because of the answer: its result is not taken
 
 
 # Stateful subgraphs -----------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ up in the history. What is accepted becomes a RESUME write, which the run's clai
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from everstep.constants import INTERRUPT, RESUME
@@ -100,8 +101,8 @@ def accepted_writes(request: RunRequest, checkpoint_id: str, binding: Binding) -
 def answer_again(value: Any, tasks: list[Task], pending: Sequence[PendingWrite]) -> frozenset[str]:
     """Answer a question of an earlier checkpoint, whatever was answered before; the ids of the answered ones.
 
-    The answered tasks run again with the new answer; answers that followed it are dropped, and everything
-    else is as it was there.
+    The answered tasks run again with the new answer; answers that followed it are dropped unless their questions were
+    open at the same time, and everything else is as it was there.
     """
     restore_tasks(tasks, pending)
     asked = {(task_id): value for task_id, channel, value in pending if channel == INTERRUPT}
@@ -117,7 +118,8 @@ def answer_again(value: Any, tasks: list[Task], pending: Sequence[PendingWrite])
     for question_id, answer in given.items():
         if question_id in questions:
             task, question = questions[question_id]
-            _reopen(tasks, task, answer_to(question, answer))
+            beside = {each.id for each in asked[task.id]}
+            _reopen(tasks, task, answer_to(question, answer), beside)
         elif question_id in answered:
             task, earlier = answered[question_id]
             _reopen(tasks, task, Answer(question_id, answer, earlier.question))
@@ -132,14 +134,12 @@ def reopen(tasks: list[Task], ids: frozenset[str]) -> None:
         _undo(tasks, task)
 
 
-def _reopen(tasks: list[Task], task: Task, answer: Answer) -> None:
-    """Let a task run again with this answer and those that came before it."""
-    earlier: dict[str, Answer] = {}
-    for question_id, kept in task.answers.items():
-        if question_id == answer.id:
-            break
-        earlier[question_id] = kept
-    task.answers = {**earlier, answer.id: answer}
+def _reopen(tasks: list[Task], task: Task, answer: Answer, beside: AbstractSet[str] = frozenset()) -> None:
+    """Let a task run again with this answer, those that came before it, and those to questions asked beside it."""
+    ids = list(task.answers)
+    earlier = ids[: ids.index(answer.id)] if answer.id in ids else ids
+    kept = {each: task.answers[each] for each in ids if each in earlier or each in beside}
+    task.answers = {**kept, answer.id: answer}
     task.questions = [question for question in task.questions if question.id != answer.id]
     _undo(tasks, task)
 

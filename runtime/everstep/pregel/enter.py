@@ -223,7 +223,7 @@ async def _start_fork(request: RunRequest, loaded: Loaded, saved: CheckpointTupl
     graph, step, resume = request.graph, saved.metadata.get("step", -1) + 1, fork.resume
     start = _begin(request, loaded, step + 1, step + 1)
     start.is_resumed = start.scope.has_parted = True
-    pending = list(saved.pending_writes or ())
+    pending = list(saved.pending_writes or ()) if resume.answer is MISSING else await _whole_step(request, saved)
     origin = origin_of(saved.checkpoint["id"], saved.metadata)
     start.at = replace(start.at, origin=origin)
     apply_run_writes(graph, start.channels, pending)
@@ -258,6 +258,18 @@ async def _start_fork(request: RunRequest, loaded: Loaded, saved: CheckpointTupl
     await _claim(request, start, loaded, new, writes=writes)
     start.at = replace(start.at, origin=origin)
     return start
+
+
+async def _whole_step(request: RunRequest, saved: CheckpointTuple) -> list[PendingWrite]:
+    """What is stored of the tasks of a checkpoint, results included that went along with the next one.
+
+    What has finished beside a question is not run again when that is answered anew; which of them ended the step is
+    chance.
+    """
+    assert request.saver is not None  # whoever forks has a saver
+    async for listed in request.saver.alist(saved.config, limit=1):
+        return list(listed.pending_writes or ())
+    return list(saved.pending_writes or ())
 
 
 def _with_continues(lineage: Lineage, continues: Continues) -> Lineage:

@@ -52,7 +52,10 @@ async def load_nested(request: RunRequest, attempt: Attempt) -> tuple[Loaded, En
         return await _loaded(request, loaded, own), Resume()
     if (branching := await search.where_parted()) is not None:
         saved, kept = branching
-        return await _loaded(request, loaded, saved), Fork(Resume(), kept)
+        loaded = await _loaded(request, loaded, saved)
+        assert loaded.saved is not None  # it was listed just now
+        # Listed with the results that ended its step: what has finished beside a question is not run again.
+        return replace(loaded, saved=loaded.saved._replace(pending_writes=saved.pending_writes)), Fork(Resume(), kept)
     earlier = await _on_this_line(request, attempt) if request.is_stateful else None
     return earlier or replace(loaded, saved=None), fresh
 
