@@ -159,7 +159,8 @@ def _is_refused(place: Place) -> bool:
 
 
 def _can_be_read(place: Place) -> bool:
-    return "open" in place.told[0][place.number] and _errors(place) == (None, "InvalidUpdateError")
+    ours, theirs = _errors(place)
+    return bool(place.deed["do"] == "answer" and theirs == "InvalidUpdateError" != ours)
 
 
 def _is_answered_once(place: Place) -> bool:
@@ -209,15 +210,23 @@ def _is_a_fresh_call(place: Place) -> bool:
     return any(keeping & set(event[:-2]) and "__metadata__" in event[-1] for event in more)
 
 
-def _was_updated_while_it_asked(place: Place) -> bool:
-    """A stateful subgraph that had asked, then an update, then a new input: what it did in that run is left behind."""
+def _was_updated_on_its_way(place: Place) -> bool:
+    """A stateful subgraph that had asked or failed, and then an update: what it did in that run is left behind."""
     keeping = {node["name"] for node in _nodes(place.program) if node.get("keeps")}
     deeds, told = place.program["deeds"], place.told[0]
-    asked = [number for number in range(place.number) if keeping & _asking(told[number]["history"][:1])]
-    return place.deed["do"] == "invoke" and any(
-        deeds[number]["do"] in ("update", "fork")
-        for number in range(min(asked, default=place.number) + 1, place.number)
+    stopped = [number for number in range(place.number) if keeping & set(told[number]["history"][0]["next"])]
+    since = range(min(stopped, default=place.number) + 1, place.number)
+    return place.deed["do"] in ("invoke", "continue", "answer") and any(
+        deeds[number]["do"] in ("update", "fork") for number in since
     )
+
+
+def _knows_its_branch_alone(place: Place) -> bool:
+    """A stateful subgraph goes on from what it did on the branch the thread is on; there from what it did last."""
+    if not any(node.get("keeps") and _has_run(place, node["name"]) for node in _nodes(place.program)):
+        return False
+    before = place.program["deeds"][: place.number]
+    return place.deed["do"] == "invoke" and any(deed["do"] in ("fork", "replay") for deed in before)
 
 
 def _asking(snapshots: Json) -> set[str]:
@@ -227,7 +236,9 @@ def _asking(snapshots: Json) -> set[str]:
 
 def _has_run(place: Place, name: str) -> bool:
     """Does anything that was told up to here mention a node?"""
-    return any(f'"{name}"' in json.dumps(told[: place.number + 1]) for told in place.told)
+    mentions = (f'"{name}"', f'"{name} ')  # a question begins with the name of its node
+    told = json.dumps([side[: place.number + 1] for side in place.told])
+    return any(mention in told for mention in mentions)
 
 
 def _is_called_off(place: Place) -> bool:
@@ -471,7 +482,8 @@ ON_PURPOSE = (
     ),
     Difference(
         "left behind",
-        "an update while a stateful subgraph asks leaves behind what it did in that run",
-        _was_updated_while_it_asked,
+        "an update on the way of a stateful subgraph leaves behind what it did in that run",
+        _was_updated_on_its_way,
     ),
+    Difference("its branch", "a stateful subgraph goes on from its state on the branch", _knows_its_branch_alone),
 )
