@@ -210,8 +210,10 @@ def test_what_ends_a_program_ends_the_call_and_not_the_bridge(body: str, raised:
     assert (ran.stdout, ran.stderr, ran.returncode) == (f"{raised}\n{{'a': 1}}\n", "", 0)
 
 
+# From 3.12 on Python itself warns of a fork beside threads, whatever these do.
 FORKED = """
 import os
+import warnings
 from everstep.constants import START
 from everstep.graph.builder import StateGraph
 
@@ -220,6 +222,7 @@ async def fine(state):
 
 graph = StateGraph(dict).add_node(fine).add_edge(START, "fine").compile()
 graph.invoke({})
+warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
 if child := os.fork():
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 else:
