@@ -370,6 +370,25 @@ async def test_a_subgraph_that_asks_beside_a_question_within_a_subgraph_is_not_r
     assert ran == ["a"]
 
 
+@pytest.mark.parametrize("is_nested", [False, True])
+async def test_a_subgraph_that_had_stopped_beside_a_question_goes_on_when_that_is_answered_anew(
+    saver: Any, is_nested: bool
+) -> None:
+    ran: list[str] = []
+    stopped = as_node(logs("s1", ran), logs("s2", ran), name="stopped", interrupt_before=["s2"])
+    beside: Any = side_by_side(asks("a", ran, "a"), stopped, saver=None if is_nested else saver)
+    graph = chain(("outer", beside), saver=saver) if is_nested else beside
+    (question,) = (await graph.ainvoke({"log": []}, thread()))["__interrupt__"]
+    point = (await graph.aget_state(thread())).config
+    await graph.ainvoke({"log": []}, thread())  # supersedes the question, so that the point is in the past
+    ran.clear()
+
+    done = await graph.ainvoke(Command(resume={question.id: "new"}), point)
+
+    assert sorted(done["log"]) == ["a:new", "s1", "s2"]
+    assert sorted(ran) == ["a", "s2"]
+
+
 @ORDERS
 async def test_in_exit_durability_a_node_that_ended_the_step_runs_again_with_its_answer(saver: Any, order: str) -> None:
     """What is done between two steps of one run is not stored there, its results included."""

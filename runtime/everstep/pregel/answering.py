@@ -22,7 +22,7 @@ from everstep.pregel.answers import (
     nothing_open,
     unknown_id,
 )
-from everstep.pregel.entry import at_breakpoint, restore_tasks
+from everstep.pregel.entry import Kept, at_breakpoint, restore_tasks
 from everstep.pregel.request import RunRequest
 from everstep.tasks.handlers import result_of
 from everstep.tasks.task import Answer, Task
@@ -98,8 +98,8 @@ def accepted_writes(request: RunRequest, checkpoint_id: str, binding: Binding) -
     ]
 
 
-def answer_again(value: Any, tasks: list[Task], pending: Sequence[PendingWrite]) -> frozenset[str]:
-    """Answer a question of an earlier checkpoint, whatever was answered before; the ids of the answered ones.
+def answer_again(value: Any, tasks: list[Task], pending: Sequence[PendingWrite]) -> Kept:
+    """Answer a question of an earlier checkpoint, whatever was answered before; tell which, and whose they are.
 
     The answered tasks run again with the new answer; answers that followed it are dropped unless their questions were
     open at the same time, and everything else is as it was there.
@@ -115,6 +115,7 @@ def answer_again(value: Any, tasks: list[Task], pending: Sequence[PendingWrite])
                 f"{len(questions)} questions were open at this checkpoint; answer by id: Command(resume={{id: answer}})"
             )
         given = {next(iter(questions)): value}
+    reopened = set()
     for question_id, answer in given.items():
         if question_id in questions:
             task, question = questions[question_id]
@@ -125,7 +126,8 @@ def answer_again(value: Any, tasks: list[Task], pending: Sequence[PendingWrite])
             _reopen(tasks, task, Answer(question_id, answer, earlier.question))
         else:
             raise unknown_id(question_id, list(questions.values()))
-    return frozenset(given)
+        reopened.add(task.id)
+    return Kept(frozenset(reopened), frozenset(given))
 
 
 def reopen(tasks: list[Task], ids: frozenset[str]) -> None:

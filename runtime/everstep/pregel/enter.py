@@ -29,7 +29,6 @@ from everstep.pregel.entry import (
     Entry,
     Fork,
     Fresh,
-    Kept,
     Resume,
     RunWrites,
     apply_run_writes,
@@ -233,7 +232,7 @@ async def _start_fork(request: RunRequest, loaded: Loaded, saved: CheckpointTupl
     start.tasks = plan(graph, start.channels, start.at)
     kept = fork.kept
     if resume.answer is not MISSING:
-        kept = Kept(frozenset(), answer_again(resume.answer, start.tasks, pending))
+        kept = answer_again(resume.answer, start.tasks, pending)
     elif kept is not None:
         restore_tasks(start.tasks, pending, start.scope.answers)
         reopen(start.tasks, kept.reopened)
@@ -248,7 +247,10 @@ async def _start_fork(request: RunRequest, loaded: Loaded, saved: CheckpointTupl
         origin=origin,
     )
     reask = kept is None or (request.parent is not None and request.parent.run.nesting.reask)
-    start.scope.nesting = replace(start.scope.nesting, may_continue=True, reask=reask, continues=continues)
+    reopened = None if kept is None else kept.reopened
+    start.scope.nesting = replace(
+        start.scope.nesting, may_continue=True, reask=reask, continues=continues, reopened=reopened
+    )
     at = (request.config.checkpoint_ns, new.checkpoint["id"])
     writes = kept_writes(*at, start.tasks)
     if kept is not None:

@@ -63,7 +63,7 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a subgraph keeps on a branch of the graph that contains it.
+    """What a graph keeps on a branch on which questions are answered anew: all but what came of these.
 
     Attributes:
         reopened: Ids of the tasks that run again, because a question of theirs is answered anew.

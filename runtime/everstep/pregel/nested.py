@@ -84,7 +84,7 @@ class _Search:
 
     def __init__(self, request: RunRequest, attempt: Attempt) -> None:
         assert request.saver is not None
-        self.request, self.saver = request, request.saver
+        self.request, self.saver, self.task = request, request.saver, attempt.task
         self.nesting: Nesting = attempt.run.nesting
         self.parent_ns = attempt.run.config.checkpoint_ns
         self.caller = caller_of(request)
@@ -119,8 +119,8 @@ class _Search:
     async def where_parted(self) -> tuple[CheckpointTuple, Kept] | None:
         """The one to go on from on a branch, and what is kept of it.
 
-        Where a question is answered anew, it is the one at which the subgraph asked it. A subgraph that asked nothing
-        was called before or after the question; as nobody can tell, it is run again.
+        Where a question is answered anew, it is the one at which the subgraph asked it. A subgraph that asked nothing,
+        called by the node that asked, was called before or after the question; as nobody can tell, it is run again.
         """
         answered: frozenset[str] = frozenset()
         for checkpoint_id, then_answered in self.nesting.continues:
@@ -131,11 +131,16 @@ class _Search:
             for saved in found:
                 if asking := await self.asks.tasks_of(self.request.graph, saved, answered):
                     return saved, Kept(asking, answered)
-            is_touched = not answered.isdisjoint(self.answers)
-            if not is_touched or await self._any_asks(found):
+            if not self._may_follow(answered) or await self._any_asks(found):
                 return found[0], Kept(frozenset(), answered)
             return None
         return None
+
+    def _may_follow(self, answered: frozenset[str]) -> bool:
+        """May the subgraph have been called because of the earlier answer to one of these questions?"""
+        if self.nesting.reopened is not None and not self.task.depth:
+            return self.task.id in self.nesting.reopened
+        return not answered.isdisjoint(self.answers)
 
     async def _any_asks(self, found: list[CheckpointTuple]) -> bool:
         return any([await self.asks.tasks_of(self.request.graph, saved, self.answers) for saved in found])

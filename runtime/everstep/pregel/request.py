@@ -84,6 +84,8 @@ class Nesting:
         reask: Suspended tasks run again though they have no answer (the run continues without one).
         replay: Namespace -> checkpoint from which the subgraph in it starts.
         continues: On a branch that goes on from what was there, see `Continues`.
+        reopened: Ids of the tasks that run again at the start of such a branch, because a question of theirs is
+            answered anew; None if that is not known.
     """
 
     queue: CommitQueue | None
@@ -93,3 +95,4 @@ class Nesting:
     reask: bool = False
     replay: Mapping[str, str] = field(default_factory=dict)
     continues: Continues = ()
+    reopened: frozenset[str] | None = None
