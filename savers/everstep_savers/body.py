@@ -79,7 +79,8 @@ def unpack_body(row: CheckpointRow) -> Body:
         raise CodecError(unread(tag), place=place_of(row))
     try:
         return _unpacked(row.body, list(orjson.loads(row.versions)))
-    except (ormsgpack.MsgpackDecodeError, TypeError, ValueError, IndexError, AttributeError) as error:
+    # LookupError: from Python 3.12 on, a mapping in the place of a list takes a slice for a key.
+    except (ormsgpack.MsgpackDecodeError, TypeError, ValueError, LookupError, AttributeError) as error:
         raise CodecError(f"the checkpoint's body cannot be read: {error}", place=place_of(row)) from error
 
 

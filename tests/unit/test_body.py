@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import ormsgpack
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from everstep_savers.body import Body, pack_body, unpack_body
@@ -105,6 +105,7 @@ SOUND = [
 ]
 
 
+@example(ormsgpack.packb([4, {}, [], [], [], [], None]))
 @given(mutated(SOUND).map(ormsgpack.packb))
 def test_a_body_of_another_structure_is_read_or_refused(packed: bytes) -> None:
     damaged = row(packed, ["a", "branch:to:b"])
