@@ -301,9 +301,10 @@ def _stands_for_a_deferred_node(place: Place) -> bool:
     deferred = {node["name"] for node in place.program["nodes"] if node.get("defer")}
     joined = {target for _, target in place.program["joins"]}
     if place.deed["do"] == "command":
-        # Not one that asks: it was begun, and keeps its question in both.
+        # One that asks keeps its question in both; there the run does not tell of it.
         head = place.told[0][place.number - 1]["history"][0]
-        return bool(deferred & set(place.deed["goto"]) & set(head["next"]) - _asking([head]))
+        asking = _asking([head]) if place.what == "history" else set()
+        return bool(deferred & set(place.deed["goto"]) & set(head["next"]) - asking)
     return _deed(place) and place.deed["as_node"] in deferred | joined
 
 

@@ -141,11 +141,12 @@ def test_what_has_finished_beside_an_open_question_is_kept_on_purpose_and_nothin
 
 
 @pytest.mark.parametrize(("questions", "name"), [([], "deferred"), (["n0 0 ()"], None)])
-def test_a_command_to_a_deferred_node_that_asks_is_to_be_the_same(questions: list[str], name: str | None) -> None:
+def test_a_command_to_a_deferred_node_keeps_its_question(questions: list[str], name: str | None) -> None:
     head = told(history=[snapshot(next=["n0"], tasks=[["n0", questions, False, None]])])
     deeds = [{"do": "invoke", "input": {}}, {"do": "command", "update": {}, "goto": ["n0"]}]
-    place = place_of(deeds, head + told(value={"log": [1]}), head + told(), defer=True)
-    assert name_of(place) == name
+    other = told(history=[snapshot(next=["n0"])])
+    assert name_of(place_of(deeds, head + told(), head + other, defer=True)) == name
+    assert name_of(place_of(deeds, head + told(value={"log": [1]}), head + told(), defer=True)) == "deferred"
 
 
 def test_what_a_stateful_subgraph_had_asked_is_left_behind_by_an_update_and_a_new_input() -> None:
