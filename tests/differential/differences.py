@@ -337,7 +337,8 @@ def _limit_is_reached(place: Place) -> bool:
     """In a subgraph, it fails the node at once: its siblings may not have begun."""
     ours, theirs = _errors(place)
     # An error handler of the subgraph's node tells of it.
-    if ["GraphRecursionError" in json.dumps(told) for told in (place.ours, place.theirs)] == [False, True]:
+    here, there = ("GraphRecursionError" in json.dumps(told) for told in (place.ours, place.theirs))
+    if there and (not here or place.deed["do"] != "invoke"):
         return True
     has_subgraph = any("subgraph" in node for node in place.program["nodes"])
     return "GraphRecursionError" in (ours, theirs) and (ours != theirs or place.deed["do"] != "invoke" or has_subgraph)
