@@ -54,7 +54,7 @@ from everstep_savers.memory_thread import (
 )
 from everstep_savers.metadata import encode_metadata, has_values
 from everstep_savers.parts import gathered, joined
-from everstep_savers.retention import Pruned, Strategy, policy_of
+from everstep_savers.retention import Pruned, Strategy, checked_runs, policy_of
 from everstep_savers.rows import CheckpointRow, EncodedCommit
 
 
@@ -174,7 +174,7 @@ class InMemorySaver(MaintainedSaver[EncodedCommit]):
         self._threads[target_thread_id] = copy_of(source, target_thread_id, buried)
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        runs = {checked_key("run_id", run_id) for run_id in run_ids if run_id}
+        runs = set(checked_runs(run_ids))
         for thread in list(self._threads.values()):
             if not thread.is_deleted and remove_runs(thread, runs):
                 await self.adelete_thread(thread.thread_id)

@@ -15,8 +15,9 @@ from everstep_savers.codec import Encoded
 from everstep_savers.decoding import version_keys
 from everstep_savers.delta import ValueKey, needed_values
 from everstep_savers.fencing import ThreadState, value_conflict
+from everstep_savers.metadata import with_descent
 from everstep_savers.parts import StoredValue
-from everstep_savers.retention import Policy, outline, removable
+from everstep_savers.retention import Outline, OutlineRow, Policy, outline, relinked, removable
 from everstep_savers.rows import CheckpointRow, EncodedClaim, EncodedCommit, ThreadRow, WriteRow
 
 _QUESTION = WRITES_IDX_MAP[INTERRUPT]
@@ -185,7 +186,9 @@ def remove_runs(thread: MemoryThread, runs: set[str]) -> bool:
     doomed = [row for row in rows_of(thread, None) if row.run_id in runs]
     if was_theirs:
         thread.input = thread.starting_point = None
-    if was_theirs or any(row.checkpoint_ns == "" and row.checkpoint_id == thread.head for row in doomed):
+    # A run may have loaded the states of subgraphs, and goes on from them.
+    has_loaded = thread.status == "running" and any(row.checkpoint_ns for row in doomed)
+    if was_theirs or has_loaded or any(row.checkpoint_ns == "" and row.checkpoint_id == thread.head for row in doomed):
         thread.token += 1
         thread.is_owned = False
     remove(thread, doomed)
@@ -195,6 +198,11 @@ def remove_runs(thread: MemoryThread, runs: set[str]) -> bool:
 def remove(thread: MemoryThread, doomed: Iterable[CheckpointRow]) -> None:
     """Remove checkpoints, and what only they used; the head moves back if it is among them."""
     thread.removals += 1
+    doomed = list(doomed)
+    places = {(row.checkpoint_ns, row.checkpoint_id) for row in doomed}
+    for each, descent in relinked(_outlines(thread), places, places):
+        kept = thread.namespaces[each.checkpoint_ns].checkpoints
+        kept[each.checkpoint_id] = kept[each.checkpoint_id]._replace(metadata=with_descent(each.metadata, descent))
     for row in doomed:
         namespace = thread.namespaces[row.checkpoint_ns]
         del namespace.checkpoints[row.checkpoint_id]
@@ -213,19 +221,29 @@ def remove(thread: MemoryThread, doomed: Iterable[CheckpointRow]) -> None:
 
 def prunable(thread: MemoryThread, policy: Policy) -> list[CheckpointRow]:
     """The checkpoints that are to be pruned."""
-    outlines = [
+    places = removable(_outlines(thread), thread.head, policy)
+    return [thread.namespaces[ns].checkpoints[checkpoint_id] for ns, checkpoint_id in places]
+
+
+def _outlines(thread: MemoryThread) -> list[Outline]:
+    return [
         outline(
-            row.checkpoint_ns,
-            row.checkpoint_id,
-            row.parent_id,
-            row.created_at,
-            row.metadata,
-            any(idx == _QUESTION for _, idx in thread.namespaces[row.checkpoint_ns].writes.get(row.checkpoint_id, ())),
+            OutlineRow(
+                row.checkpoint_ns,
+                row.checkpoint_id,
+                row.parent_id,
+                row.created_at,
+                row.source,
+                row.run_id,
+                row.metadata,
+                any(
+                    idx == _QUESTION
+                    for _, idx in thread.namespaces[row.checkpoint_ns].writes.get(row.checkpoint_id, ())
+                ),
+            )
         )
         for row in rows_of(thread, None)
     ]
-    places = removable(outlines, thread.head, policy)
-    return [thread.namespaces[ns].checkpoints[checkpoint_id] for ns, checkpoint_id in places]
 
 
 def rows_of(thread: MemoryThread, checkpoint_ns: str | None) -> Iterator[CheckpointRow]:

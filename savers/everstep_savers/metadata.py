@@ -20,6 +20,10 @@ from everstep_savers.errors import CodecError
 # What is left of a root graph's own metadata; no other metadata is this JSON.
 _ROOT_REST: dict[str, Any] = {"parents": {}}
 NO_ANCESTORS = "null"
+# Of a checkpoint whose parent was removed: the nearest ancestor that is left, and whether a branch parts there.
+KEPT_ANCESTOR = "kept_ancestor"
+# What comes of these sources parts from what the tasks of the parent did.
+_PARTING = ("fork", "update")
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -46,7 +50,7 @@ def encode_metadata(metadata: Mapping[str, Any]) -> MetadataRow:
     _check_text(run_id or "", "run_id")
     if step and step not in _INT64:
         _check(step, "step")
-    return MetadataRow(source, step, run_id, NO_ANCESTORS if rest == _ROOT_REST else canonical_json(rest))
+    return MetadataRow(source, step, run_id, _rest_text(rest))
 
 
 def decode_metadata(row: MetadataRow) -> CheckpointMetadata:
@@ -64,6 +68,39 @@ def decode_metadata(row: MetadataRow) -> CheckpointMetadata:
 def read_rest(text: str) -> dict[str, Any]:
     """The JSON of a row's metadata."""
     return {"parents": {}} if text == NO_ANCESTORS else orjson.loads(text)
+
+
+class Descent(NamedTuple):
+    """From which checkpoint another one comes.
+
+    Attributes:
+        ancestor: The parent; the nearest ancestor that is left, if the parent was removed. None for the first.
+        parts: Does it begin a branch there? What the tasks of the ancestor did belongs to the old line then.
+    """
+
+    ancestor: str | None
+    parts: bool
+
+
+def descent(parent_id: str | None, metadata: Mapping[str, Any]) -> Descent:
+    """From which checkpoint one with this metadata comes."""
+    match metadata.get(KEPT_ANCESTOR):
+        case [str() as ancestor, bool() as parts]:
+            return Descent(ancestor, parts)
+    return Descent(parent_id, metadata.get("source") in _PARTING)
+
+
+def with_descent(text: str, found: Descent) -> str:
+    """The JSON of a row's metadata with `KEPT_ANCESTOR`, or without one if no ancestor is left."""
+    rest = read_rest(text)
+    rest.pop(KEPT_ANCESTOR, None)
+    if found.ancestor is not None:
+        rest[KEPT_ANCESTOR] = list(found)
+    return _rest_text(rest)
+
+
+def _rest_text(rest: dict[str, Any]) -> str:
+    return NO_ANCESTORS if rest == _ROOT_REST else canonical_json(rest)
 
 
 def has_values(row: MetadataRow, wanted: MetadataRow) -> bool:

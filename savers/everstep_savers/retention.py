@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
-from everstep_savers.addresses import is_shared_by_runs
+from everstep_savers.addresses import checked_key, is_shared_by_runs
 from everstep_savers.decoding import EPOCH
-from everstep_savers.metadata import read_rest
+from everstep_savers.metadata import KEPT_ANCESTOR, Descent, descent, read_rest
 
 # Where LangGraph counts, by channel, what a value is made of.
 _COUNTERS = "counters_since_delta_snapshot"
@@ -37,16 +37,32 @@ class Outline(NamedTuple):
         asks: Whether a question was asked at it.
         depth: So many of its ancestors hold writes of which its values are made. Our own values need none; graphs of
             LangGraph, which may use our savers too, tell it in the metadata.
+        metadata: As it is stored, see `metadata.MetadataRow.rest`.
     """
 
     checkpoint_ns: str
     checkpoint_id: str
-    parent_id: str | None
+    descent: Descent
     created_at: int
     parents: Mapping[str, str]
     origin: str | None
     asks: bool
     depth: int = 0
+    run_id: str | None = None
+    metadata: str = "{}"
+
+
+class OutlineRow(NamedTuple):
+    """What is read of a checkpoint's row for its outline."""
+
+    checkpoint_ns: str
+    checkpoint_id: str
+    parent_id: str | None
+    created_at: int
+    source: str | None
+    run_id: str | None
+    metadata: str
+    asks: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +134,17 @@ def policy_of(
     return Policy(1 if strategy == "keep_latest" else keep_last, _micros(older_than))
 
 
+def checked_runs(run_ids: Sequence[str]) -> list[str]:
+    """Read the argument of `adelete_for_runs`; an empty name is that of no run.
+
+    Raises:
+        ValueError: It is no list of run ids.
+    """
+    if isinstance(run_ids, str):
+        raise ValueError(f"run_ids must be a list of run ids, not the text {run_ids!r}")
+    return [checked_key("run_id", run_id) for run_id in run_ids if run_id]
+
+
 def _micros(older_than: datetime | timedelta | None) -> int | None:
     if older_than is None:
         return None
@@ -128,23 +155,25 @@ def _micros(older_than: datetime | timedelta | None) -> int | None:
     return (older_than - EPOCH) // timedelta(microseconds=1)
 
 
-def outline(
-    checkpoint_ns: str, checkpoint_id: str, parent_id: str | None, created_at: int, metadata: str, asks: bool
-) -> Outline:
-    """The outline of a checkpoint from its row; `metadata` is JSON."""
-    if not checkpoint_ns and "origin" not in metadata and _COUNTERS not in metadata:
-        return Outline(checkpoint_ns, checkpoint_id, parent_id, created_at, {}, None, asks)
-    found = read_rest(metadata)
+def outline(row: OutlineRow) -> Outline:
+    """The outline of a checkpoint."""
+    asks = bool(row.asks)
+    beside: dict[str, Any] = {"run_id": row.run_id, "metadata": row.metadata}
+    if row.checkpoint_ns or any(key in row.metadata for key in ("origin", _COUNTERS, KEPT_ANCESTOR)):
+        found = read_rest(row.metadata)
+    else:
+        found = {}
     parents, origin, counters = found.get("parents"), found.get("origin"), found.get(_COUNTERS)
     return Outline(
-        checkpoint_ns,
-        checkpoint_id,
-        parent_id,
-        created_at,
+        row.checkpoint_ns,
+        row.checkpoint_id,
+        descent(row.parent_id, {**found, "source": row.source}),
+        row.created_at,
         parents if isinstance(parents, dict) else {},
         origin if isinstance(origin, str) else None,
-        bool(asks),
+        asks,
         _depth(counters) if isinstance(counters, dict) else 0,
+        **beside,
     )
 
 
@@ -169,16 +198,71 @@ def removable(outlines: Iterable[Outline], head: str | None, policy: Policy) -> 
     for each in outlines:
         by_namespace[each.checkpoint_ns].append(each)
     kept: set[Place] = set()
+    points: set[Place] = set()
     # The checkpoints that checkpoints of a subgraph may belong to, by namespace.
     living: dict[str, set[str]] = {}
     # A containing graph's namespace is a prefix: it comes first.
     for namespace in sorted(by_namespace, key=len):
         line = _Namespace(by_namespace[namespace], policy, living, head if namespace == "" else None)
         ids = line.kept()
+        if namespace and is_shared_by_runs(namespace):
+            states = _gone_on_from(by_namespace, kept, namespace)
+            ids |= {each.checkpoint_id for each in states}
+            # Where they were made tells on which line.
+            points |= {place for each in states for place in each.parents.items() if is_shared_by_runs(place[0])}
         living[namespace] = ids | {each.origin for each in line.all if each.origin and each.checkpoint_id in ids}
         kept |= {(namespace, checkpoint_id) for checkpoint_id in ids}
     doomed = [(each.checkpoint_ns, each.checkpoint_id) for rows in by_namespace.values() for each in rows]
-    return sorted((place for place in doomed if place not in kept), key=lambda place: place[::-1])
+    return sorted((place for place in doomed if place not in kept | points), key=lambda place: place[::-1])
+
+
+def _gone_on_from(
+    by_namespace: Mapping[str, Sequence[Outline]], kept: Collection[Place], namespace: str
+) -> list[Outline]:
+    """The states of a stateful subgraph from which runs at kept checkpoints of the graphs around it go on.
+
+    Each is the newest one that was made on the line to the checkpoint. What was made at the point where a branch parts
+    belongs to the old line.
+    """
+    made: dict[Place, Outline] = {}
+    for each in by_namespace[namespace]:
+        for place in each.parents.items():
+            if place not in made or made[place].checkpoint_id < each.checkpoint_id:
+                made[place] = each
+    found = []
+    for container in {place[0] for place in made}:
+        newest: dict[str | None, Outline | None] = {}
+        for each in sorted(by_namespace.get(container, ()), key=lambda each: each.checkpoint_id):
+            ancestor, parts = each.descent
+            state = newest.get(ancestor)
+            if ancestor is not None and not parts:
+                state = made.get((container, ancestor), state)
+            newest[each.checkpoint_id] = state
+            if state is not None and (container, each.checkpoint_id) in kept:
+                found.append(state)
+    return found
+
+
+def relinked(
+    outlines: Iterable[Outline], removed: Collection[Place], batch: Collection[Place]
+) -> list[tuple[Outline, Descent]]:
+    """The checkpoints that stay and lose their parent, each with where it comes from among what stays.
+
+    Args:
+        outlines: All checkpoints of the thread as it was.
+        removed: Those that are removed, by now.
+        batch: Those of them that are removed at this moment.
+    """
+    known = {(each.checkpoint_ns, each.checkpoint_id): each for each in outlines}
+    found = []
+    for place, each in known.items():
+        if place in removed or (each.checkpoint_ns, each.descent.ancestor) not in batch:
+            continue
+        at: Outline | None = each
+        while at is not None and (each.checkpoint_ns, at.descent.ancestor) in removed:
+            at = known.get((each.checkpoint_ns, at.descent.ancestor or ""))
+        found.append((each, Descent(None, parts=False) if at is None else at.descent))
+    return found
 
 
 class _Namespace:
@@ -194,8 +278,8 @@ class _Namespace:
         self._by_id = {each.checkpoint_id: each for each in outlines}
         self._children: dict[str, list[str]] = defaultdict(list)
         for each in outlines:
-            if each.parent_id is not None:
-                self._children[each.parent_id].append(each.checkpoint_id)
+            if each.descent.ancestor is not None:
+                self._children[each.descent.ancestor].append(each.checkpoint_id)
 
     def kept(self) -> set[str]:
         """The ids of those that are kept."""
@@ -218,7 +302,7 @@ class _Namespace:
             if at is None:
                 return
             yield at.checkpoint_id
-            at = self._by_id.get(at.parent_id or "")
+            at = self._by_id.get(at.descent.ancestor or "")
 
     def _subgraph_states(self, belonging: Iterable[Outline]) -> set[str]:
         """What a replay of a containing graph's checkpoint starts from: the last state, and each question.

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+import operator
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, TypedDict
+from uuid import UUID
 
 import pytest
 
 from everstep import START, Command, StateGraph, interrupt
+from everstep.graph.compiled import CompiledStateGraph
+from everstep.types import Durability
 from everstep_savers.base import MaintainedSaver
-from everstep_savers.errors import CheckpointNotFound, ThreadConflict
+from everstep_savers.errors import CheckpointNotFound, LeaseLost, ThreadConflict
 from tests.engine.graphs import Log, Update, chain, history, says, side_by_side, thread
 
 Saver = MaintainedSaver[Any]
@@ -157,3 +162,112 @@ async def test_a_thread_pruned_after_every_turn_stays_small(saver: Saver) -> Non
         sizes.append(len([each async for each in saver.alist({"configurable": {"thread_id": "t"}})]))
 
     assert sizes[1:] == [sizes[1]] * 3
+
+
+class Memory(TypedDict, total=False):
+    """What a stateful subgraph has seen."""
+
+    seen: Annotated[list[str], operator.add]
+
+
+class Word(TypedDict, total=False):
+    """A word, and how many the subgraph has seen."""
+
+    word: str
+    known: int
+
+
+def remembering(saver: Saver, meanwhile: list[Callable[[], Awaitable[None]]] | None = None) -> CompiledStateGraph:
+    """A graph whose first node asks a stateful subgraph, unless the word is "skip"; then comes another node."""
+
+    async def remember(state: Memory) -> Memory:
+        if meanwhile:
+            await meanwhile.pop()()
+        return {}
+
+    builder = StateGraph(Memory).add_node("remember", remember).add_edge(START, "remember")
+    subgraph = builder.compile(checkpointer=True)
+
+    async def ask(state: Word) -> Word:
+        if state["word"] == "skip":
+            return {}
+        return {"known": len((await subgraph.ainvoke({"seen": [state["word"]]}))["seen"])}
+
+    async def rest(state: Word) -> Word:
+        return {}
+
+    outer = StateGraph(Word).add_node("ask", ask).add_node("rest", rest)
+    return outer.add_edge(START, "ask").add_edge("ask", "rest").compile(saver)
+
+
+@pytest.mark.parametrize("skips", [0, 3])
+@pytest.mark.parametrize("keep_last", [1, 2, 5])
+async def test_a_stateful_subgraph_remembers_after_its_thread_was_pruned(
+    saver: Saver, keep_last: int, skips: int
+) -> None:
+    graph = remembering(saver)
+    for word in [*"abc", *["skip"] * skips]:
+        await graph.ainvoke({"word": word}, thread())
+
+    assert (await saver.aprune(["t"], keep_last=keep_last)).checkpoints
+    assert not (await saver.aprune(["t"], keep_last=keep_last)).checkpoints
+
+    assert (await graph.ainvoke({"word": "d"}, thread()))["known"] == 4
+    await saver.aprune(["t"], keep_last=keep_last)
+    assert (await graph.ainvoke({"word": "e"}, thread()))["known"] == 5
+
+
+async def test_pruning_again_and_again_keeps_no_more_of_a_stateful_subgraph_than_once(saver: Saver) -> None:
+    graph = remembering(saver)
+    sizes = []
+    for word in "abcdefgh":
+        await graph.ainvoke({"word": word}, thread())
+        await saver.aprune(["t"])
+        sizes.append(len([each async for each in saver.alist(thread())]))
+
+    assert sizes[3:] == [sizes[3]] * 5
+
+
+async def test_a_stateful_subgraph_remembers_on_each_branch_after_its_thread_was_pruned(saver: Saver) -> None:
+    graph = remembering(saver)
+    ends = {}
+    for word in "abc":
+        await graph.ainvoke({"word": word}, thread())
+        ends[word] = (await graph.aget_state(thread())).config
+    await graph.ainvoke({"word": "x"}, ends["a"])
+    branch = (await graph.aget_state(thread())).config
+    await graph.ainvoke({"word": "y"}, branch)
+
+    await saver.aprune(["t"], keep_last=1)
+
+    assert (await graph.ainvoke({"word": "z"}, thread()))["known"] == 4  # a, x, y
+    assert (await graph.ainvoke({"word": "d"}, ends["c"]))["known"] == 4  # a, b, c
+
+
+async def test_a_stateful_subgraph_remembers_what_was_before_a_run_that_is_removed(saver: Saver) -> None:
+    graph = remembering(saver)
+    for number, word in enumerate(["a", "b", "skip", "skip"]):
+        await graph.ainvoke({"word": word}, {**thread(), "run_id": UUID(int=number)})
+
+    await saver.adelete_for_runs([str(UUID(int=2))])
+
+    assert (await graph.ainvoke({"word": "c"}, thread()))["known"] == 3
+
+
+@pytest.mark.parametrize("durability", ["sync", "exit"])
+async def test_a_run_whose_subgraph_goes_on_from_a_run_that_is_removed_stores_nothing_more(
+    saver: Saver, durability: Durability
+) -> None:
+    first = str(UUID(int=1))
+    meanwhile: list[Callable[[], Awaitable[None]]] = []
+    graph = remembering(saver, meanwhile)
+    await graph.ainvoke({"word": "a"}, {**thread(), "run_id": first})
+    await graph.ainvoke({"word": "skip"}, thread())
+    meanwhile.append(lambda: saver.adelete_for_runs([first]))
+
+    with pytest.raises(LeaseLost, match="runs were removed"):
+        await graph.ainvoke({"word": "b"}, thread(), durability=durability)
+
+    # What the subgraph had stored by then shows what it went on from.
+    assert (await graph.ainvoke({"word": "c"}, thread()))["known"] == (1 if durability == "exit" else 3)
+    assert [each async for each in saver.alist(thread())]

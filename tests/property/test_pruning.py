@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 
 from everstep.pregel.growth import StoredLists
 from everstep_savers.base import MaintainedSaver
-from everstep_savers.checkpoint import INTERRUPT, Loaded, NewCheckpoint, TaskWrites
+from everstep_savers.checkpoint import INTERRUPT, CheckpointTuple, Loaded, NewCheckpoint, TaskWrites
 from everstep_savers.decoding import version_keys
 from everstep_savers.delta import DeltaSeed
 from everstep_savers.memory import InMemorySaver
+from everstep_savers.metadata import KEPT_ANCESTOR
 from everstep_savers.sql.saver import SQLSaver
 from everstep_savers.sql.statements import Statement
 from tests.conformance.records import checkpoint, claim, config, named, step
@@ -45,6 +46,7 @@ class Tree:
     Attributes:
         expected: By checkpoint, what it holds, as text.
         parents: By checkpoint, its parent, also if that is gone.
+        above: By checkpoint, the nearest ancestor that is there.
         runs: By checkpoint, the run that made it.
     """
 
@@ -53,6 +55,7 @@ class Tree:
         self.name = f"tree-{next(_threads)}"
         self.expected: dict[str, str] = {}
         self.parents: dict[str, str | None] = {}
+        self.above: dict[str, str | None] = {}
         self.runs: dict[str, str] = {}
         self._begin(Loaded(None))
 
@@ -90,6 +93,7 @@ class Tree:
         await self.saver.acommit(self.saver.prepare(commit))
         self.expected[made["id"]] = repr(self.values)
         self.parents[made["id"]], self.runs[made["id"]] = self.parent, self.run
+        self.above[made["id"]] = self.parent
         self.parent = made["id"]
 
     async def branch(self, number: int) -> None:
@@ -130,6 +134,7 @@ class Tree:
         before = await self._read()
         copied = Tree(self.saver)
         copied.expected, copied.parents, copied.runs = dict(self.expected), dict(self.parents), dict(self.runs)
+        copied.above = dict(self.above)
         await self.saver.acopy_thread(self.name, copied.name)
         await copied.check()
 
@@ -143,7 +148,7 @@ class Tree:
     def _expected_after_pruning(self, keep_last: int) -> set[str]:
         children: dict[str | None, set[str]] = defaultdict(set)
         for key in self.expected:
-            children[self.parents[key]].add(key)
+            children[self.above[key]].add(key)
         kept: set[str] = set()
         for key in (key for key in self.expected if len(children[key]) > 1):
             kept |= {key, *children[key]}
@@ -152,10 +157,13 @@ class Tree:
             for _ in range(keep_last):
                 if at in self.expected:
                     kept.add(at)
-                    at = self.parents[at]
+                    at = self.above[at]
         return kept
 
     async def _hold_to(self, kept: set[str], before: dict[str, Any]) -> None:
+        for key in kept:
+            while (at := self.above[key]) is not None and at not in kept:
+                self.above[key] = self.above[at]
         self.expected = {key: value for key, value in self.expected.items() if key in kept}
         self.runs = {key: run for key, run in self.runs.items() if key in kept}
         after = await self._read()
@@ -170,7 +178,7 @@ class Tree:
     async def _read(self) -> dict[str, Any]:
         """Checkpoint, metadata and results of every checkpoint, as text, by id."""
         return {
-            named(each): (repr(each.checkpoint), repr(each.metadata), sorted(each.pending_writes or (), key=_by_task))
+            named(each): (repr(each.checkpoint), _told(each), sorted(each.pending_writes or (), key=_by_task))
             async for each in self.saver.alist(config(self.name))
         }
 
@@ -194,6 +202,11 @@ class Tree:
                     at = values[channel, at]
         assert needed == values.keys()
         assert writes == self.expected.keys()
+
+
+def _told(saved: CheckpointTuple) -> str:
+    """The metadata, without what tells of removed parents."""
+    return repr({key: value for key, value in saved.metadata.items() if key != KEPT_ANCESTOR})
 
 
 def _by_task(write: tuple[str, str, Any]) -> tuple[bool, str]:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from everstep_savers.retention import Outline, Policy, outline, policy_of, removable
+from everstep_savers.metadata import Descent
+from everstep_savers.retention import Outline, OutlineRow, Policy, outline, policy_of, relinked, removable
 
 
 def chain(*ids: str, ns: str = "", first: str | None = None, **more: Any) -> list[Outline]:
@@ -26,8 +27,14 @@ def made(
     parents: Mapping[str, str] | None = None,
     origin: str | None = None,
     asks: bool = False,
+    parts: bool = False,
 ) -> Outline:
-    return Outline(ns, checkpoint_id, parent_id, created_at, parents or {}, origin, asks)
+    return Outline(ns, checkpoint_id, Descent(parent_id, parts), created_at, parents or {}, origin, asks)
+
+
+def stored(metadata: str, ns: str = "", source: str = "loop") -> Outline:
+    """The outline of a row with this metadata."""
+    return outline(OutlineRow(ns, "id", "parent", 7, source, None, metadata, False))
 
 
 def removed(outlines: list[Outline], head: str | None, keep_last: int = 1, **more: Any) -> list[str]:
@@ -111,7 +118,8 @@ def test_a_subgraph_with_a_history_of_its_own_outlives_what_called_it() -> None:
     root = chain(*"abc")
     inner = [made("i", ns="s", parents={"": "a"}), made("j", "i", ns="s", parents={"": "b"})]
 
-    assert removed(root + inner, "c", 1) == ["a", "b", "s/i"]
+    # The state that c goes on from was made at b.
+    assert removed(root + inner, "c", 1) == ["a", "s/i"]
     assert removed(root + inner, "c", 3) == []
 
 
@@ -122,7 +130,8 @@ def test_a_subgraph_with_a_history_of_its_own_keeps_all_since_the_oldest_kept_co
         *chain("5", "6", ns="s", first="4", parents={"": "c"}),
     ]
 
-    assert removed(chain(*"abc") + inner, "c", 2) == ["s/1", "s/2", "a"]
+    # A replay of b goes on from 2, which was made at a.
+    assert removed(chain(*"abc") + inner, "c", 2) == ["s/1"]
 
 
 def test_a_checkpoint_whose_container_is_not_stored_is_judged_by_itself() -> None:
@@ -153,17 +162,76 @@ def test_a_thread_of_nothing_has_nothing_to_remove() -> None:
 )
 def test_an_outline_is_read_from_the_metadata(metadata: str, parents: dict[str, str], origin: str | None) -> None:
     for ns in ("", "s:1"):
-        found = outline(ns, "id", None, 7, metadata, False)
+        found = stored(metadata, ns)
         assert found.origin == origin
         assert found.parents == (parents if ns or origin else {})
         assert found.depth == 0
 
 
+@pytest.mark.parametrize(
+    ("metadata", "source", "expected"),
+    [
+        ("null", "loop", Descent("parent", parts=False)),
+        ("null", "fork", Descent("parent", parts=True)),
+        ("null", "update", Descent("parent", parts=True)),
+        ('{"kept_ancestor":["a",false],"parents":{}}', "fork", Descent("a", parts=False)),
+        ('{"kept_ancestor":["a",true],"parents":{}}', "loop", Descent("a", parts=True)),
+        ('{"kept_ancestor":"a"}', "loop", Descent("parent", parts=False)),
+    ],
+)
+def test_where_a_checkpoint_comes_from_is_read_from_the_metadata(metadata: str, source: str, expected: Descent) -> None:
+    assert stored(metadata, source=source).descent == expected
+
+
+def test_the_state_of_a_stateful_subgraph_that_a_kept_checkpoint_goes_on_from_stays_with_where_it_was_made() -> None:
+    root = chain(*"abcdefgh")
+    states = [made("s1", ns="sub", parents={"": "a"}), made("s2", "s1", ns="sub", parents={"": "c"})]
+    states.append(made("s3", "s2", ns="sub", parents={"": "g"}))
+
+    assert removed([*root, *states], "h", 1) == ["a", "b", "c", "d", "e", "f", "sub/s1", "sub/s2"]
+    # A replay of f goes on from s2.
+    assert removed([*root, *states], "h", 3) == ["a", "b", "d", "e"]
+    assert removed([*root, *states], "h", 7) == []
+
+
+def test_what_was_made_where_a_branch_parts_is_not_gone_on_from() -> None:
+    root = [*chain(*"abcd"), made("w", "c", parts=True), *chain(*"xyz", first="w")]
+    states = [made("s1", ns="sub", parents={"": "a"}), made("s2", "s1", ns="sub", parents={"": "c"})]
+
+    assert removed([*root, *states], "z", 1) == ["b", "x", "y"]
+
+
+def test_checkpoints_that_lose_their_parent_are_told_the_ancestor_that_is_left() -> None:
+    thread = [*chain(*"abcdef"), *chain(*"xy", first="c")]
+    gone = [("", each) for each in "bcde"]
+
+    assert relinked(thread, gone, gone) == [
+        (thread[5], Descent("a", parts=False)),
+        (thread[6], Descent("a", parts=False)),
+    ]
+    assert relinked(thread, gone, gone[3:]) == [(thread[5], Descent("a", parts=False))]
+    assert relinked(thread, [("", "a")], [("", "a")]) == [(thread[1], Descent(None, parts=False))]
+
+
+def test_a_branch_still_parts_where_its_first_checkpoint_was_removed() -> None:
+    thread = [*chain(*"ab"), made("w", "b", parts=True), *chain(*"xy", first="w")]
+    gone = [("", "w"), ("", "x")]
+
+    assert relinked(thread, gone, gone) == [(thread[4], Descent("b", parts=True))]
+
+
+def test_an_ancestor_that_is_told_counts_as_the_parent() -> None:
+    thread = [made("a"), made("d", "a"), made("e", "d")]
+
+    assert removed(thread, "e", 1) == ["a", "d"]
+    assert removed([*thread, made("x", "a")], "e", 1) == []
+
+
 def test_how_deep_a_value_goes_is_read_from_the_metadata() -> None:
     counters = '{"counters_since_delta_snapshot":{"log":[1,4],"other":[0,2],"odd":["x"]}}'
 
-    assert outline("", "id", None, 7, counters, False).depth == 4
-    assert outline("", "id", None, 7, '{"counters_since_delta_snapshot":7}', False).depth == 0
+    assert stored(counters).depth == 4
+    assert stored('{"counters_since_delta_snapshot":7}').depth == 0
 
 
 def test_what_decides_about_whole_threads() -> None:

@@ -19,9 +19,10 @@ from everstep_savers.checkpoint import (
     copy_checkpoint,
 )
 from everstep_savers.ids import new_checkpoint_id
+from everstep_savers.metadata import KEPT_ANCESTOR
 
 # What the engine itself tells and reads in the metadata of checkpoints.
-_OWN_KEYS = frozenset({"source", "step", "parents", "origin", "continues", "caller", "superseded"})
+_OWN_KEYS = frozenset({"source", "step", "parents", "origin", "continues", "caller", "superseded", KEPT_ANCESTOR})
 
 
 @dataclass(frozen=True, slots=True)

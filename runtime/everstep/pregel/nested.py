@@ -23,6 +23,7 @@ from everstep.pregel.subgraphs import caller_of, subgraph_namespace
 from everstep.tasks.current import Attempt, RunScope
 from everstep.tasks.task import Task
 from everstep_savers.checkpoint import CheckpointTuple, Loaded
+from everstep_savers.metadata import descent
 
 
 async def load_nested(request: RunRequest, attempt: Attempt) -> tuple[Loaded, Entry]:
@@ -230,7 +231,8 @@ class _Line:
                 self.next = None
             elif saved.checkpoint["id"] == self.next:
                 parent = saved.parent_config
-                self.next = parent["configurable"]["checkpoint_id"] if parent else None
-                if saved.metadata.get("source") not in ("fork", "update"):
+                found = descent(parent["configurable"]["checkpoint_id"] if parent else None, saved.metadata)
+                self.next = found.ancestor
+                if not found.parts:
                     self.known.add(self.next)
         return checkpoint_id in self.known

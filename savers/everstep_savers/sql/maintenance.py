@@ -124,7 +124,7 @@ def delete_run_steps(*, is_postgres: bool) -> list[Step]:
     """Remove the checkpoints of some runs from a thread, and what only they used.
 
     The head moves back to the newest checkpoint that is left. A run under way loses its token if it is among them,
-    or goes on from a head that is removed: it would name values that are gone.
+    or goes on from a head that is removed, or from states of subgraphs: it would name values that are gone.
     """
     is_here, kept = checkpoints.c.thread_id == _THREAD, threads.c
     is_doomed = is_here & _is_of_runs(checkpoints, is_postgres)
@@ -134,7 +134,9 @@ def delete_run_steps(*, is_postgres: bool) -> list[Step]:
     head = select(func.max(checkpoints.c.checkpoint_id)).where(is_root)
     has_head = select(_ONE).where(is_root, checkpoints.c.checkpoint_id == kept.head)
     is_theirs = _is_of_runs(threads, is_postgres)
+    has_states = select(_ONE).where(is_doomed, checkpoints.c.checkpoint_ns != _text(""))
     loses = is_theirs | has_head.where(_is_of_runs(checkpoints, is_postgres)).exists()
+    loses |= (kept.status == _text("running")) & has_states.exists()
     token = case((loses, kept.token + _ONE), else_=kept.token)
     owner = case((loses, null()), else_=kept.owner)  # by which the run is told what has happened
     left: dict[str, Any] = {name: case((is_theirs, null()), else_=kept[name]) for name in (*_INPUT, "starting_point")}

@@ -8,7 +8,7 @@ only with the last batch, which removes them; until then a prune that was killed
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from sqlalchemy import (
     Select,
     Table,
     Text,
+    Update,
     and_,
     any_,
     bindparam,
@@ -34,10 +35,12 @@ from sqlalchemy import (
 
 from everstep_savers.addresses import checked_key
 from everstep_savers.checkpoint import INTERRUPT, WRITES_IDX_MAP
-from everstep_savers.retention import Place, Policy, Pruned, outline, removable
+from everstep_savers.metadata import with_descent
+from everstep_savers.retention import Outline, OutlineRow, Place, Policy, Pruned, outline, relinked, removable
 from everstep_savers.sql.database import Database
 from everstep_savers.sql.maintenance import Step, delete_steps, delete_unused_values
 from everstep_savers.sql.parts import bound_texts
+from everstep_savers.sql.resealing import brought
 from everstep_savers.sql.schema import checkpoint_writes, checkpoints, threads
 from everstep_savers.sql.statements import Statement, compiled
 
@@ -69,14 +72,18 @@ async def prune(
         if policy.leaves_alone(has_input=thread.has_input):
             continue
         is_whole = policy.takes_whole(thread.status, thread.updated_at)
-        places = await _removable(database, thread, policy, is_whole=is_whole)
+        head, outlines = await outlines_of(database, thread.thread_id)
+        if is_whole:
+            places = [(each.checkpoint_ns, each.checkpoint_id) for each in outlines]
+        else:
+            places = removable(outlines, head, policy)
         count = len(places)
         if is_whole:
             if not dry_run and not await _delete(database, thread, now, is_certain=policy.deletes):
                 continue
             gone.append(thread.thread_id)
         elif not dry_run:
-            count = await _remove(database, thread, places)
+            count = await _remove(database, thread, outlines, places)
         if count:
             removed[thread.thread_id] = count
     return Pruned(removed, tuple(gone))
@@ -98,27 +105,58 @@ async def _candidates(database: Database, thread_ids: Sequence[str] | None, poli
         after = page[-1][0]
 
 
-async def _removable(database: Database, thread: Candidate, policy: Policy, *, is_whole: bool) -> list[Place]:
-    rows = await database.fetch(_outlines_query(database.is_postgres), {"thread_id": thread.thread_id})
-    if is_whole:
-        return [(row[1], row[2]) for row in rows]
-    head = rows[0][0] if rows else None
-    return removable((outline(*row) for _, *row in rows), head, policy)
+async def outlines_of(database: Database, thread_id: str) -> tuple[str | None, list[Outline]]:
+    """The head of a thread, and the outlines of all its checkpoints."""
+    rows = await database.fetch(_outlines_query(database.is_postgres), {"thread_id": thread_id})
+    return (rows[0][0] if rows else None), [outline(OutlineRow(*row)) for _, *row in rows]
 
 
-async def _remove(database: Database, thread: Candidate, places: Sequence[Place]) -> int:
+async def _remove(database: Database, thread: Candidate, outlines: Sequence[Outline], places: Sequence[Place]) -> int:
     """Remove checkpoints until a run is claimed, which may need them; how many."""
+    is_postgres = database.is_postgres
     for start in range(0, len(places), BATCH):
         batch = places[start : start + BATCH]
-        steps = _remove_steps(database.is_postgres, start + BATCH >= len(places))
         values = {
             "thread_id": thread.thread_id,
             "token": thread.token,
-            **_bound_places(batch, is_postgres=database.is_postgres),
+            **_bound_places(batch, is_postgres=is_postgres),
         }
-        if not await database.write([(step, values) for step in steps], may_repeat=True):
+        guard, *rest = _remove_steps(is_postgres, start + BATCH >= len(places))
+        links = link_steps(thread.thread_id, outlines, {*places[: start + BATCH]}, {*batch}, is_postgres=is_postgres)
+        if not await database.write([(guard, values), *links, *((step, values) for step in rest)], may_repeat=True):
             return start
     return len(places)
+
+
+def link_steps(
+    thread_id: str,
+    outlines: Sequence[Outline],
+    removed: Collection[Place],
+    batch: Collection[Place],
+    *,
+    is_postgres: bool,
+) -> list[tuple[Statement, Mapping[str, Any]]]:
+    """Name to the checkpoints that lose their parent the nearest ancestor that is left, see `relinked`."""
+    return [
+        (
+            _link(is_postgres),
+            {
+                "thread_id": thread_id,
+                "ns": each.checkpoint_ns,
+                "id": each.checkpoint_id,
+                "new_metadata": with_descent(each.metadata, descent),
+            },
+        )
+        for each, descent in relinked(outlines, removed, batch)
+    ]
+
+
+def link_update(*, is_postgres: bool) -> Update:
+    """Replace the metadata of a checkpoint."""
+    kept = checkpoints.c
+    is_it = (kept.thread_id == _THREAD, kept.checkpoint_ns == bindparam("ns", type_=Text()))
+    new = {"metadata": brought(kept.metadata, "new_", is_postgres=is_postgres)}
+    return update(checkpoints).where(*is_it, kept.checkpoint_id == bindparam("id", type_=Text())).values(new)
 
 
 async def _delete(database: Database, thread: Candidate, now: int, *, is_certain: bool) -> bool:
@@ -151,6 +189,8 @@ def outlines_query() -> Select[Any]:
         kept.checkpoint_id,
         kept.parent_id,
         kept.created_at,
+        kept.source,
+        kept.run_id,
         cast(kept.metadata, Text),
         # Only of subgraphs this is asked.
         and_(kept.checkpoint_ns != literal_column("''"), asked.exists()),
@@ -208,6 +248,11 @@ def _older_query(is_postgres: bool) -> Statement:
 @lru_cache
 def _outlines_query(is_postgres: bool) -> Statement:
     return compiled(outlines_query(), is_postgres=is_postgres)
+
+
+@lru_cache
+def _link(is_postgres: bool) -> Statement:
+    return compiled(link_update(is_postgres=is_postgres), is_postgres=is_postgres)
 
 
 @lru_cache

@@ -35,7 +35,7 @@ from everstep_savers.encoding import encode_commit, encode_put, encode_put_write
 from everstep_savers.errors import CodecError, ThreadConflict
 from everstep_savers.fencing import checkpoint_missing, copy_refused
 from everstep_savers.history import HistoryWalk, values_of, visit_row
-from everstep_savers.retention import Pruned, Strategy, policy_of
+from everstep_savers.retention import Pruned, Strategy, checked_runs, policy_of
 from everstep_savers.rows import CheckpointRow, EncodedCommit
 from everstep_savers.script import ScriptOpening
 from everstep_savers.sealing import SealedCodec, closed_commit
@@ -45,7 +45,7 @@ from everstep_savers.sql.database import Database, parse_url
 from everstep_savers.sql.opening import OpensDatabase, Where
 from everstep_savers.sql.pages import Page, listing_of, read_page
 from everstep_savers.sql.parts import bound_texts
-from everstep_savers.sql.pruning import prune
+from everstep_savers.sql.pruning import link_steps, outlines_of, prune
 from everstep_savers.sql.resealing import reseal
 from everstep_savers.sql.statements import Statement, compiled
 
@@ -245,12 +245,16 @@ class SQLSaver(OpensDatabase, ScriptOpening, MaintainedSaver[EncodedCommit]):
             raise copy_refused(source_thread_id, target_thread_id)
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        runs = checked_runs(run_ids)
         is_postgres = await self._dialect()
-        runs = [checked_key("run_id", run_id) for run_id in run_ids if run_id]
         values = {"runs": bound_texts(runs, is_postgres=is_postgres), "now": _now()}
         query = _runs_query(is_postgres)
         for (thread_id,) in await self._database.fetch(query, values):
-            await self._write(_delete_run_steps(is_postgres), values | {"thread_id": thread_id}, may_repeat=True)
+            _, outlines = await outlines_of(self._database, thread_id)
+            doomed = {(each.checkpoint_ns, each.checkpoint_id) for each in outlines if each.run_id in runs}
+            links = link_steps(thread_id, outlines, doomed, doomed, is_postgres=is_postgres)
+            guard, *rest = ((step, values | {"thread_id": thread_id}) for step in _delete_run_steps(is_postgres))
+            await self._database.write([guard, *links, *rest], may_repeat=True)
 
     async def aprune(
         self,
