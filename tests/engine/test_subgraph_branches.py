@@ -16,6 +16,7 @@ from everstep.pregel import checkpoints
 from everstep.types import Command
 from everstep_savers.ids import new_checkpoint_id
 from tests.engine.graphs import AT_ONCE, Log, Update, chain, history, says, side_by_side, thread
+from tests.engine.watched import WatchedSaver
 
 
 def logs(name: str, ran: list[str]) -> Any:
@@ -581,6 +582,68 @@ async def test_a_stateful_subgraph_that_has_finished_is_not_run_again_by_the_nex
 
     assert await graph.ainvoke({"log": []}, thread(), durability=durability) == {"log": ["a"]}
     assert ran == ["a", "node", "node"]
+
+
+@pytest.mark.parametrize("is_stateful", [True, False])
+async def test_another_attempt_goes_on_in_a_subgraph_of_which_nothing_is_stored_yet(
+    saver: Any, is_stateful: bool
+) -> None:
+    ran: list[str] = []
+
+    async def fail_once(state: Log) -> Update:
+        ran.append("fail_once")
+        if ran.count("fail_once") == 1:
+            raise ConnectionError
+        return {"log": ["mended"]}
+
+    builder = StateGraph(Log).add_node(*logs("a", ran)).add_node(*logs("b", ran)).add_node(fail_once)
+    builder.add_edge(START, "a").add_edge("a", "b").add_edge("a", "fail_once")
+    inner: Any = builder.compile(checkpointer=is_stateful or None)
+
+    async def node(state: Log) -> Update:
+        return {"log": (await inner.ainvoke({"log": []}))["log"]}
+
+    watched = WatchedSaver(saver)
+    graph = chain(("node", node), saver=watched, node={"retry_policy": AT_ONCE})
+
+    assert await graph.ainvoke({"log": []}, thread(), durability="exit") == {"log": ["a", "b", "mended"]}
+    assert ran == ["a", "b", "fail_once", "fail_once"]
+    assert watched.commits == 2
+
+
+@pytest.mark.parametrize("durability", ["sync", "exit"])
+async def test_each_of_several_tasks_goes_on_in_its_own_run_of_a_stateful_subgraph(saver: Any, durability: Any) -> None:
+    ran: list[str] = []
+
+    async def fail_once(state: Log) -> Update:
+        ran.append("fail_once")
+        if ran.count("fail_once") == 1:
+            raise ConnectionError
+        return {"log": ["mended"]}
+
+    builder = StateGraph(Log).add_node(*logs("a", ran)).add_node(fail_once).add_edge(START, "a")
+    inner: Any = builder.add_edge("a", "fail_once").compile(checkpointer=True)
+
+    failed, done = asyncio.Event(), asyncio.Event()
+
+    @task(retry_policy=AT_ONCE)
+    async def call(number: int) -> int:
+        if number == 2:
+            await failed.wait()
+        elif failed.is_set():
+            await done.wait()
+        try:
+            return len((await inner.ainvoke({"log": [number]}))["log"])
+        finally:
+            (failed if number == 1 else done).set()
+
+    async def node(state: Log) -> Update:
+        first, second = call(1), call(2)
+        return {"log": [await first, await second]}
+
+    graph = chain(("node", node), saver=saver)
+    assert await graph.ainvoke({"log": []}, thread(), durability=durability) == {"log": [3, 5]}
+    assert ran == ["a", "fail_once", "a", "fail_once", "fail_once"]
 
 
 async def test_nothing_is_stored_of_a_subgraph_whose_result_is_taken(saver: Any) -> None:

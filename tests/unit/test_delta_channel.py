@@ -322,5 +322,5 @@ def test_savers_that_know_nothing_of_logs_store_the_value() -> None:
     channels = Channels({"log": DeltaChannel(extend, list, key="log"), "n": LastValue(int, "n")}, None)
     channels.write("log", [[1], [2]])
 
-    assert channels.dump_whole() == {"log": [1, 2]}
+    assert channels.dump(channels.live, whole=True) == {"log": [1, 2]}
     assert is_log(channels.dump(["log", "n"])["log"])

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from everstep.channels.last_value import LastValue
+from everstep.channels.snapshot import Channels
+from everstep.pregel.checkpoints import Lineage, Taken, make_checkpoint, next_id
 from everstep.pregel.commits import MAX_BEHIND, CommitQueue, shielded
-from everstep.pregel.journal import merge_checkpoints
-from everstep.types import Durability
-from everstep_savers.checkpoint import Commit, NewCheckpoint, empty_checkpoint
+from everstep.pregel.held import HeldSteps
+from everstep.types import MISSING, Durability
+from everstep_savers.checkpoint import Commit, NewCheckpoint
 from everstep_savers.memory import InMemorySaver
 
 
@@ -167,30 +169,68 @@ async def test_what_takes_longer_than_its_deadline_is_given_up() -> None:
 # Durability "exit" ----------------------------------------------------------------------------------------------
 
 
-def checkpoint(
-    parent: str | None, changed: Mapping[str, int], values: Mapping[str, Any], versions: Mapping[str, int]
-) -> NewCheckpoint:
-    made = empty_checkpoint()
-    made["channel_values"], made["channel_versions"] = dict(values), dict(versions)
-    return NewCheckpoint("", made, {"step": len(versions)}, parent, dict(changed))
+SPECS: dict[str, LastValue[str]] = {key: LastValue(str, key) for key in "abc"}
+
+
+def barrier(channels: Channels, **values: str | None) -> Channels:
+    """Write to the channels, or empty them, at one version."""
+    version = channels.next_version()
+    for key, value in values.items():
+        if value is None:
+            channels.live[key] = SPECS[key].from_checkpoint(MISSING)
+        else:
+            channels.write(key, [value])
+        channels.bump(key, version)
+    return channels
+
+
+def merged(first: dict[str, Any], *more: dict[str, Any]) -> tuple[HeldSteps, NewCheckpoint]:
+    """A run from these writes on, each a step, and what stands for it; the parent is "p"."""
+    lineage, channels = Lineage("", {}), Channels(SPECS, None)
+    made = make_checkpoint(
+        barrier(channels, **first), lineage, parent_id="p", source="input", step=-1, updated=first.keys()
+    )
+    held, last = HeldSteps(made), made.checkpoint["id"]
+    for step, values in enumerate(more):
+        own = next_id(lineage, last)
+        held.add(Taken(barrier(channels, **values), lineage, own, last, step, values.keys(), ()))
+        last = own
+    return held, held.new()
 
 
 def test_a_merged_checkpoint_is_the_later_one_as_child_of_the_earlier_ones_parent() -> None:
-    earlier = checkpoint("p", {"a": 1, "b": 1}, {"a": "a1", "b": "b1"}, {"a": 1, "b": 1})
-    later = checkpoint(earlier.checkpoint["id"], {"b": 2, "c": 2}, {"b": "b2", "c": "c2"}, {"a": 1, "b": 2, "c": 2})
-    merged = merge_checkpoints(earlier, later)
-    assert (merged.checkpoint["id"], merged.parent_id, merged.metadata) == (
-        later.checkpoint["id"],
-        "p",
-        later.metadata,
-    )
-    assert merged.checkpoint["channel_values"] == {"a": "a1", "b": "b2", "c": "c2"}
-    assert merged.changed == {"a": 1, "b": 2, "c": 2}
-    assert merged.checkpoint["channel_versions"] == {"a": 1, "b": 2, "c": 2}
+    held, new = merged({"a": "a1", "b": "b1"}, {"b": "b2", "c": "c2"})
+    assert (new.parent_id, held.parent_id) == ("p", "p")
+    assert new.metadata == {"source": "loop", "step": 0, "parents": {}}
+    assert new.checkpoint["channel_values"] == {"a": "a1", "b": "b2", "c": "c2"}
+    assert new.changed == {"a": 1, "b": 2, "c": 2}
+    assert new.checkpoint["channel_versions"] == {"a": 1, "b": 2, "c": 2}
+    assert new.checkpoint["updated_channels"] == ["b", "c"]
 
 
 def test_a_channel_that_was_emptied_is_stored_as_empty() -> None:
-    earlier = checkpoint(None, {"a": 1}, {"a": "a1"}, {"a": 1})
-    later = checkpoint(earlier.checkpoint["id"], {"a": 2}, {}, {"a": 2})
-    merged = merge_checkpoints(earlier, later)
-    assert (merged.changed, merged.checkpoint["channel_values"]) == ({"a": 2}, {})
+    _, new = merged({"a": "a1"}, {"a": None})
+    assert (new.changed, new.checkpoint["channel_values"]) == ({"a": 2}, {})
+
+
+def test_a_barrier_that_has_failed_leaves_no_trace_in_what_is_held_back() -> None:
+    channels = Channels(SPECS, None)
+    lineage = Lineage("", {})
+    held = HeldSteps(
+        make_checkpoint(barrier(channels, a="a1"), lineage, parent_id=None, source="input", step=-1, updated=("a",))
+    )
+    barrier(channels, a="a2", b="b2")
+    channels.seen["node"] = {"a": 2}
+    new = held.new()
+    assert (new.checkpoint["channel_values"], new.checkpoint["channel_versions"]) == ({"a": "a1"}, {"a": 1})
+    assert (new.changed, new.checkpoint["versions_seen"]) == ({"a": 1}, {})
+
+
+def test_only_what_came_before_the_last_step_has_merged() -> None:
+    held, new = merged({"a": "a1"}, {"a": "a2"}, {"a": "a3"})
+    first, last = merged({"a": "a1"})[1].checkpoint["id"], new.checkpoint["id"]
+    assert [held.have_merged(one) for one in (None, "p", last, first)] == [False, False, False, False]
+    one, new = merged({"a": "a1"})
+    assert not one.have_merged(new.checkpoint["id"])
+    one.add(Taken(barrier(Channels(SPECS, None), a="a2"), Lineage("", {}), "~", None, 0, ("a",), ()))
+    assert one.have_merged(new.checkpoint["id"])

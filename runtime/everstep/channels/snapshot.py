@@ -134,19 +134,18 @@ class Channels:
         sends = self.live[TASKS].peek()
         return () if sends is MISSING else sends
 
-    def dump(self, keys: Iterable[str]) -> dict[str, Any]:
-        """What is stored of some channels; those without a value are left out."""
+    def dump(self, keys: Iterable[str], *, whole: bool = False) -> dict[str, Any]:
+        """What is stored of some channels; those without a value are left out.
+
+        Args:
+            whole: By a saver that knows nothing of this package.
+        """
         live, found = self.live, {}
         for key in keys:
-            value = live[key].checkpoint()
+            value = live[key].snapshot() if whole else live[key].checkpoint()
             if value is not MISSING:
                 found[key] = value
         return found
-
-    def dump_whole(self) -> dict[str, Any]:
-        """What is stored of all channels by a saver that knows nothing of this package."""
-        found = {key: channel.snapshot() for key, channel in self.live.items()}
-        return {key: value for key, value in found.items() if value is not MISSING}
 
     def take_changed(self) -> dict[str, Version]:
         """The changes since the last call."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from everstep.channels.snapshot import Channels
+from everstep.tasks.task import Task
 from everstep_savers.checkpoint import (
     CHECKPOINT_FORMAT,
     Checkpoint,
@@ -16,7 +17,6 @@ from everstep_savers.checkpoint import (
     NewCheckpoint,
     PendingWrite,
     TaskWrites,
-    copy_checkpoint,
 )
 from everstep_savers.ids import new_checkpoint_id
 from everstep_savers.metadata import KEPT_ANCESTOR
@@ -49,6 +49,29 @@ def users_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in metadata.items() if key not in _OWN_KEYS}
 
 
+class Taken(NamedTuple):
+    """A superstep that has been taken: what its checkpoint is made of."""
+
+    channels: Channels
+    lineage: Lineage
+    checkpoint_id: str
+    parent_id: str | None
+    step: int
+    updated: Collection[str]
+    tasks: Sequence[Task]
+
+    @property
+    def metadata(self) -> CheckpointMetadata:
+        """The metadata of its checkpoint."""
+        return metadata_of(self.lineage, "loop", self.step)
+
+
+def next_id(lineage: Lineage, parent_id: str | None) -> str:
+    """The id of the next checkpoint: after that of its parent, and of all that contain it."""
+    earlier = [one for one in (parent_id, lineage.head, *lineage.parents.values()) if one is not None]
+    return new_checkpoint_id(max(earlier, default=None))
+
+
 def make_checkpoint(
     channels: Channels,
     lineage: Lineage,
@@ -58,53 +81,61 @@ def make_checkpoint(
     step: int,
     updated: Collection[str] | None,
     origin: str | None = None,
-    results: Sequence[TaskWrites] = (),
 ) -> NewCheckpoint:
     """Take a checkpoint of the channels as they are now.
 
     Args:
         origin: For a fork, the checkpoint whose task ids it keeps.
-        results: Writes of the tasks that led here, see `NewCheckpoint`.
     """
+    metadata = metadata_of(lineage, source, step)
+    if origin is not None:
+        metadata = cast(CheckpointMetadata, {**metadata, "origin": origin})
+    return _checkpoint(channels, lineage, next_id(lineage, parent_id), parent_id, updated, metadata)
+
+
+def step_checkpoint(taken: Taken, results: Sequence[TaskWrites]) -> NewCheckpoint:
+    """Take the checkpoint of a superstep.
+
+    Args:
+        results: Writes of its tasks, see `NewCheckpoint`.
+    """
+    channels, lineage, checkpoint_id, parent_id, _, updated, _ = taken
+    return _checkpoint(channels, lineage, checkpoint_id, parent_id, updated, taken.metadata, results)
+
+
+def _checkpoint(
+    channels: Channels,
+    lineage: Lineage,
+    checkpoint_id: str,
+    parent_id: str | None,
+    updated: Collection[str] | None,
+    metadata: CheckpointMetadata,
+    results: Sequence[TaskWrites] = (),
+) -> NewCheckpoint:
     changed = channels.take_changed()
-    earlier = [one for one in (parent_id, lineage.head, *lineage.parents.values()) if one is not None]
+    keys = channels.live if lineage.whole else changed.keys() | channels.transient
+    values = channels.dump(keys, whole=lineage.whole)
     checkpoint: Checkpoint = {
         "v": CHECKPOINT_FORMAT,
-        "id": new_checkpoint_id(max(earlier, default=None)),
-        "ts": datetime.now(UTC).isoformat(timespec="microseconds"),
-        "channel_values": channels.dump_whole()
-        if lineage.whole
-        else channels.dump(changed.keys() | channels.transient),
+        "id": checkpoint_id,
+        "ts": timestamp(),
+        "channel_values": values,
         "channel_versions": channels.versions,
         "versions_seen": channels.seen,
         "updated_channels": None if updated is None else sorted(updated),
     }
-    metadata: dict[str, Any] = {**lineage.metadata, "source": source, "step": step, "parents": dict(lineage.parents)}
-    if origin is not None:
-        metadata["origin"] = origin
-    return NewCheckpoint(
-        lineage.checkpoint_ns,
-        checkpoint,
-        cast(CheckpointMetadata, metadata),  # user keys beside ours
-        parent_id,
-        changed,
-        channels.transient,
-        results,
-    )
+    return NewCheckpoint(lineage.checkpoint_ns, checkpoint, metadata, parent_id, changed, channels.transient, results)
 
 
-def whole_checkpoint(channels: Channels, checkpoint_id: str) -> Checkpoint:
-    """The channels as they are now as a checkpoint of their own, for somebody who goes on from it in this process."""
-    checkpoint: Checkpoint = {
-        "v": CHECKPOINT_FORMAT,
-        "id": checkpoint_id,
-        "ts": datetime.now(UTC).isoformat(timespec="microseconds"),
-        "channel_values": channels.dump_whole(),
-        "channel_versions": channels.versions,
-        "versions_seen": channels.seen,
-        "updated_channels": None,
-    }
-    return copy_checkpoint(checkpoint)
+def metadata_of(lineage: Lineage, source: str, step: int) -> CheckpointMetadata:
+    """The metadata of a checkpoint: how it came to be, beside the user's own keys."""
+    told = {**lineage.metadata, "source": source, "step": step, "parents": dict(lineage.parents)}
+    return cast(CheckpointMetadata, told)
+
+
+def timestamp() -> str:
+    """Now, as checkpoints tell it."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
 @dataclass(frozen=True, slots=True)

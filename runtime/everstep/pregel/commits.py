@@ -10,56 +10,17 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Coroutine
-from dataclasses import dataclass, field, replace
 from typing import Any
 
-from everstep.constants import NS_SEP
+from everstep.pregel.held import Held
 from everstep.types import Durability
 from everstep_savers.base import AtomicSaver
-from everstep_savers.checkpoint import CheckpointTuple, Commit, NewCheckpoint, TaskWrites
+from everstep_savers.checkpoint import Commit
 
 # Step commits that may be under way while the run goes on.
 MAX_BEHIND = 2
 # Seconds that the last commit of a cancelled run may take.
 LEAVE_DEADLINE = 10.0
-
-
-@dataclass(slots=True)
-class Held:
-    """What durability "exit" holds back until the root run leaves.
-
-    Attributes:
-        finished: Namespace -> where a stateful subgraph stands that has finished in this run, with whole values.
-    """
-
-    checkpoints: list[NewCheckpoint] = field(default_factory=list)
-    writes: list[TaskWrites] = field(default_factory=list)
-    finished: dict[str, CheckpointTuple] = field(default_factory=dict)
-
-    def forget(self, namespaces: set[str]) -> None:
-        """Drop what was held of subgraphs at or below these places: nobody will go on from there."""
-        self.checkpoints = [one for one in self.checkpoints if not _is_inside(one.checkpoint_ns, namespaces)]
-        self.writes = [one for one in self.writes if not _is_inside(one.checkpoint_ns, namespaces)]
-
-    def rename(self, checkpoint_ns: str, merged: set[str], parent_id: str | None) -> None:
-        """Let what was made under checkpoints that have merged into a later one name the parent of that one."""
-        self.checkpoints = [_renamed(one, checkpoint_ns, merged, parent_id) for one in self.checkpoints]
-
-
-def _renamed(one: NewCheckpoint, checkpoint_ns: str, merged: set[str], parent_id: str | None) -> NewCheckpoint:
-    parents = dict(one.metadata.get("parents", {}))
-    if parents.get(checkpoint_ns) not in merged:
-        return one
-    del parents[checkpoint_ns]
-    if parent_id is not None:
-        parents[checkpoint_ns] = parent_id
-    metadata: Any = {**one.metadata, "parents": parents}
-    return replace(one, metadata=metadata)
-
-
-def _is_inside(checkpoint_ns: str, namespaces: set[str]) -> bool:
-    levels = checkpoint_ns.split(NS_SEP)
-    return any(NS_SEP.join(levels[:depth]) in namespaces for depth in range(1, len(levels) + 1))
 
 
 class CommitQueue:
@@ -76,7 +37,7 @@ class CommitQueue:
         self.thread_id = thread_id
         self.durability = durability
         self.token = 0
-        self.held = Held()
+        self.held = Held(thread_id)
         self.rejected: set[str] = set()
         self._behind: deque[asyncio.Task[int]] = deque()
         self._last: asyncio.Task[int] | None = None
@@ -128,17 +89,6 @@ class CommitQueue:
         """Store a commit behind the run; it counts among those that may be under way."""
         self._behind.append(self.behind(prepared))
         return self._behind[-1]
-
-    async def release(self, checkpoint_ns: str) -> None:
-        """Store what a subgraph has left to be stored at the end, for its next run goes on from there.
-
-        If the process is killed before the root run leaves, nothing of that counts: it belongs to no
-        checkpoint of the root.
-        """
-        places = {one.checkpoint_ns for one in self.held.checkpoints} | {one.checkpoint_ns for one in self.held.writes}
-        if checkpoint_ns in places:
-            held, self.held = self.held, Held(finished=self.held.finished)
-            await self.now(Commit(self.thread_id, token=self.token, checkpoints=held.checkpoints, writes=held.writes))
 
     async def now(self, commit: Commit) -> None:
         """Store a commit after everything handed over before."""

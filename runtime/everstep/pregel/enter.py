@@ -147,6 +147,8 @@ def _begin(request: RunRequest, loaded: Loaded, step: int, first_counted: int) -
         queue.rejected = scope.rejected
         start.journal = Journal(queue, config.checkpoint_ns, is_root=request.parent is None)
         start.journal.untracked = request.graph.untracked
+        if queue.durability == "exit":
+            start.journal.start = loaded.saved
         start.journal.lists = StoredLists(queue.saver.codec, loaded, verify=request.debug)
         scope.calls = CallLog(CallJournal(start.journal))
     return start
@@ -367,7 +369,7 @@ async def _claim(
     start.journal.checkpoint_id = start.checkpoint_id or ""
     if request.parent is not None:
         if new is not None:
-            await start.journal.step(new, kept=writes or ())
+            await start.journal.first(new, writes or ())
         return
     seen = loaded.thread
     if fresh is not None and fresh.start is not None:

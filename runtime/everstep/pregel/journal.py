@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from everstep.errors import InvalidUpdateError
+from everstep.pregel.checkpoints import Taken, step_checkpoint
 from everstep.pregel.commits import CommitQueue, shielded, unbroken
 from everstep.pregel.growth import StoredLists
+from everstep.pregel.held import HeldSteps
 from everstep.tasks.handlers import result_of
 from everstep.tasks.task import Task
 from everstep_savers.checkpoint import (
@@ -23,14 +24,13 @@ from everstep_savers.checkpoint import (
     NO_WRITES,
     NULL_TASK_ID,
     RESUME,
-    Checkpoint,
+    CheckpointTuple,
     Claim,
     Commit,
     NewCheckpoint,
     Status,
     TaskPlace,
     TaskWrites,
-    copy_checkpoint,
 )
 from everstep_savers.errors import CodecError
 
@@ -47,6 +47,7 @@ class Journal:
         untracked: Channels that are not stored, nor the writes to them.
         lists: What is stored of the lists; None stores every list as a whole.
         status: How the run ended, once that is handed over to be stored.
+        start: The checkpoint that the run went on from.
         beside: Writes of `@task` calls by their ids that are not handed over yet; stored when the run leaves.
     """
 
@@ -56,14 +57,14 @@ class Journal:
         self.is_root = is_root
         self.lists: StoredLists | None = None
         self.checkpoint_id = ""
+        self.start: CheckpointTuple | None = None
         self.status: Status | None = None
         self.untracked: frozenset[str] = frozenset()
         self.beside: dict[str, TaskWrites] = {}
         self._unstored: list[Task] = []
         self._gathering: asyncio.TimerHandle | None = None
-        self._held: NewCheckpoint | None = None
+        self._held: HeldSteps | None = None
         self._kept: Sequence[TaskWrites] = ()
-        self._merged: set[str] = set()
 
     async def begin(
         self, claim: Claim, checkpoint: NewCheckpoint | None = None, writes: Sequence[TaskWrites] = ()
@@ -71,7 +72,7 @@ class Journal:
         """Claim the thread, with what the run starts from, in one transaction."""
         checkpoints: Sequence[NewCheckpoint] = ()
         if checkpoint is not None and claim.has_input:
-            self._held = _as_it_is_now(checkpoint)
+            self._held = HeldSteps(checkpoint)
         elif checkpoint is not None:
             checkpoints = (self._with_bases(checkpoint),)
         await self.queue.claim(
@@ -93,40 +94,46 @@ class Journal:
             await unbroken(self.queue.behind(self.prepare([self._result_of(task)])))
             task.stored = True
 
-    def results_of(self, tasks: Sequence[Task]) -> Sequence[TaskWrites]:
-        """The results that go along with a step's checkpoint: those that have no rows yet."""
-        self._stop_gathering()
-        if self.queue.durability == "exit":
-            return ()
-        return [self._result_of(task) for task in tasks if not task.stored]
+    async def first(self, checkpoint: NewCheckpoint, kept: Sequence[TaskWrites] = ()) -> None:
+        """Store the checkpoint from which the run of a subgraph starts.
 
-    async def step(
-        self,
-        checkpoint: NewCheckpoint,
-        tasks: Sequence[Task] = (),
-        status: Status | None = None,
-        *,
-        kept: Sequence[TaskWrites] = (),
-    ) -> None:
+        Args:
+            kept: What a branch keeps of the tasks of the checkpoint it starts from.
+        """
+        if self.queue.durability == "exit":
+            self._held, self._kept = HeldSteps(checkpoint), kept
+            self.checkpoint_id = checkpoint.checkpoint["id"]
+        else:
+            await self._step(checkpoint, (), None, kept)
+
+    async def step(self, taken: Taken, status: Status | None = None) -> None:
         """Store a superstep: its checkpoint with the results of its tasks, and the run's status if it ends here.
 
         Args:
             status: "interrupted" marks the checkpoint as one at which the thread has stopped at a breakpoint.
-            kept: What a branch keeps of the tasks of the checkpoint it starts from.
         """
         self.beside.clear()
-        if self.queue.durability == "exit":
-            taken = _as_it_is_now(checkpoint)
-            if self._held is not None:
-                self._merged.add(self._held.checkpoint["id"])
-                taken = merge_checkpoints(self._held, taken)
-            self._held = taken
-            self._kept = kept
-            if self.queue.held.checkpoints:
-                # The subgraphs of tasks whose results are taken; those that did not go that far are gone on from.
-                self.queue.held.forget({task.ns for task in tasks})
-            self.checkpoint_id = checkpoint.checkpoint["id"]
+        self._stop_gathering()
+        if self.queue.durability != "exit":
+            results = [self._result_of(task) for task in taken.tasks if not task.stored]
+            await self._step(step_checkpoint(taken, results), taken.tasks, status)
             return
+        if self._held is None:
+            self._held = HeldSteps(step_checkpoint(taken, ()))
+        else:
+            self._held.add(taken)
+        self._kept = ()
+        # The subgraphs of tasks whose results are taken; those that did not go that far are gone on from.
+        self.queue.held.forget({task.ns for task in taken.tasks})
+        self.checkpoint_id = taken.checkpoint_id
+
+    async def _step(
+        self,
+        checkpoint: NewCheckpoint,
+        tasks: Sequence[Task],
+        status: Status | None,
+        kept: Sequence[TaskWrites] = (),
+    ) -> None:
         told = status if self.is_root else None
         checkpoint = self._with_bases(checkpoint, tasks)
         checkpoint_id = checkpoint.checkpoint["id"]
@@ -139,9 +146,9 @@ class Journal:
         await self.queue.step(prepared)
         self.status = status
 
-    def parent_of(self, checkpoint: NewCheckpoint) -> str | None:
-        """The parent a checkpoint handed to `step` has in the storage: steps that are held back merge into one."""
-        return checkpoint.parent_id if self._held is None else self._held.parent_id
+    def parent_of(self, taken: Taken) -> str | None:
+        """The parent a step's checkpoint has in the storage: steps that are held back merge into one."""
+        return taken.parent_id if self._held is None else self._held.parent_id
 
     async def leave(
         self, status: Status, error: str | None = None, tasks: Sequence[Task] = (), *, at_breakpoint: bool = False
@@ -177,7 +184,7 @@ class Journal:
             writes.append(self._stop_mark(self.checkpoint_id))
         if status in ("failed", "cancelled"):
             writes = [one for one in writes if self._can_be_kept(writes=[one])]
-            if self._held is not None and not self._can_be_kept(self._held):
+            if self._held is not None and not self._can_be_kept(self._held.new()):
                 # What the run did cannot be stored; its input is, and it can be run again from there.
                 self._held, writes = None, []
         await self._store_end(status, error, writes, tasks)
@@ -205,13 +212,14 @@ class Journal:
         self, status: Status, error: str | None, writes: list[TaskWrites], tasks: Sequence[Task]
     ) -> None:
         queue = self.queue
-        if self._merged and self._held is not None:
-            queue.held.rename(self.checkpoint_ns, self._merged, self._held.parent_id)
-        checkpoints = [] if self._held is None else [self._with_bases(self._held, tasks)]
+        new = None
+        if self._held is not None:
+            queue.held.rename(self.checkpoint_ns, self._held)
+            new = self._with_bases(self._held.new(), tasks)
         if not self.is_root and queue.durability == "exit":
-            queue.held.checkpoints += checkpoints
-            queue.held.writes += writes
+            queue.held.take(self.checkpoint_ns, self.start, new, writes)
             return
+        checkpoints = [] if new is None else [new]
         told: Status | None = None
         if self.is_root:
             told = status
@@ -289,22 +297,6 @@ class Journal:
             return self.queue.saver.prepare(commit)
         except CodecError as error:
             raise error.within(*_places(error, tasks)) from None
-
-
-def _as_it_is_now(checkpoint: NewCheckpoint) -> NewCheckpoint:
-    """A checkpoint that is held back: the barriers that follow, and fail, go on with the same maps."""
-    return replace(checkpoint, checkpoint=copy_checkpoint(checkpoint.checkpoint))
-
-
-def merge_checkpoints(earlier: NewCheckpoint, later: NewCheckpoint) -> NewCheckpoint:
-    """One checkpoint that stands for both: the later one, with what changed in either."""
-    values = {**earlier.checkpoint["channel_values"], **later.checkpoint["channel_values"]}
-    for key in later.changed:
-        if key not in later.checkpoint["channel_values"]:
-            values.pop(key, None)
-    checkpoint: Checkpoint = {**later.checkpoint, "channel_values": values}
-    changed = {**earlier.changed, **later.changed}
-    return replace(later, checkpoint=checkpoint, parent_id=earlier.parent_id, changed=changed)
 
 
 def _places(error: CodecError, tasks: Sequence[Task]) -> tuple[str, ...]:

@@ -25,12 +25,11 @@ from everstep.errors import (
     error_text,
 )
 from everstep.pregel.breakpoints import stops_at
-from everstep.pregel.checkpoints import Point, make_checkpoint, whole_checkpoint
+from everstep.pregel.checkpoints import Point, Taken, next_id
 from everstep.pregel.enter import Start, start_run
 from everstep.pregel.events import events_of
 from everstep.pregel.io import earlier_output, output_of
 from everstep.pregel.joins import check_joins, has_unsatisfied
-from everstep.pregel.journal import Journal
 from everstep.pregel.lifecycle import lifecycle_of
 from everstep.pregel.plan import At, plan
 from everstep.pregel.request import NodeNames, RunRequest
@@ -42,7 +41,7 @@ from everstep.tasks.outcome import BubbledUp, Drained, Failed, Interrupted, Outc
 from everstep.tasks.runner import cancel_requests, run_tasks
 from everstep.tasks.task import Task, path_order
 from everstep.types import GraphOutput, Interrupt
-from everstep_savers.checkpoint import CheckpointTuple, Status
+from everstep_savers.checkpoint import Status
 from everstep_savers.errors import PersistenceError
 
 logger = logging.getLogger("everstep")
@@ -252,20 +251,11 @@ class Run:
             self.scope.calls.clear()
         self._raise_commands(done)
         updated = apply_writes(self.graph, self.channels, done)
-        step = self.at.step
-        new = None
+        step, taken = self.at.step, None
         if self.journal is not None:
-            new = make_checkpoint(
-                self.channels,
-                self.lineage,
-                parent_id=self.checkpoint_id,
-                source="loop",
-                step=step,
-                updated=updated,
-                results=self.journal.results_of(done),
-            )
-            self.checkpoint_id = new.checkpoint["id"]
+            parent_id, self.checkpoint_id = self.checkpoint_id, next_id(self.lineage, self.checkpoint_id)
             self.scope.first_made = self.scope.first_made or self.checkpoint_id
+            taken = Taken(self.channels, self.lineage, self.checkpoint_id, parent_id, step, updated, done)
         ns = self.at.checkpoint_ns
         self.at = At(self.checkpoint_id or f"{ns}/{step + 1}", ns, step + 1, self.at.stop)
         if self.scope.nesting.may_continue:
@@ -277,18 +267,18 @@ class Run:
             stop = "interrupt_after"
         elif self.stops(self.request.interrupt_before, following):
             stop = "interrupt_before"
-        if self.journal is not None and new is not None:
+        if self.journal is not None and taken is not None:
             is_done = not following and not has_unsatisfied(self.graph, self.channels)
             try:
-                await self.journal.step(new, done, "interrupted" if stop else "done" if is_done else None)
+                await self.journal.step(taken, "interrupted" if stop else "done" if is_done else None)
             except InvalidUpdateError:  # under debug: what is stored was changed in place
                 self.channels.refused = tuple(task.name for task in done)
                 raise
         self.tasks = following
         if self.events is not None:
             self.events.updated(done, self.channels)
-            if self.journal is not None and new is not None:
-                point = Point(new.checkpoint["id"], self.journal.parent_of(new), new.metadata)
+            if self.journal is not None and taken is not None:
+                point = Point(taken.checkpoint_id, self.journal.parent_of(taken), taken.metadata)
                 self.events.stored(point, following, self.channels)
             await self.events.room()
         return stop
@@ -343,18 +333,8 @@ class Run:
         check_joins(self.graph, self.channels)
         if self.journal is not None:
             await self.journal.leave("done")
-            if self.request.is_stateful and self.request.durability == "exit":
-                self._show_held(self.journal)
         await self._told("done")
         return self._result()
-
-    def _show_held(self, journal: Journal) -> None:
-        """Let later calls of this subgraph in the same root run go on from here, though nothing is stored yet."""
-        config, step = self.request.config, self.at.step - 1
-        metadata: Any = {**self.lineage.metadata, "source": "loop", "step": step, "parents": {**self.lineage.parents}}
-        checkpoint = whole_checkpoint(self.channels, self.checkpoint_id or "")
-        named = config.saved(self.checkpoint_id)
-        journal.queue.held.finished[config.checkpoint_ns] = CheckpointTuple(named, checkpoint, metadata)
 
     def _result(self, questions: Sequence[Interrupt] = ()) -> Any:
         names = self.request.output

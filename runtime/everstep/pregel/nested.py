@@ -35,14 +35,12 @@ async def load_nested(request: RunRequest, attempt: Attempt) -> tuple[Loaded, En
     config = request.config
     if (replayed := request.replay.get(config.checkpoint_ns)) is not None:
         return await request.saver.aload(config.saved(replayed)), Fork(Resume())
-    held = nesting.queue.held.finished.get(config.checkpoint_ns) if nesting.queue is not None else None
-    if held is not None:
-        return await _held_back(request, attempt, held)
+    assert nesting.queue is not None  # whoever has a saver has commits
+    if left := nesting.queue.held.left_by(config.checkpoint_ns):
+        return await _left_in_this_run(request, attempt, left)
     is_first = attempt.number == 1 and not attempt.task.is_repeated
     if is_first and not request.is_stateful and not nesting.may_continue:
         return Loaded(None), fresh  # nothing can be stored in a namespace that is new: no need to look
-    assert nesting.queue is not None  # whoever has a saver has commits
-    await nesting.queue.release(config.checkpoint_ns)
     loaded = await request.saver.aload(config.saved())
     if loaded.saved is None:
         return loaded, fresh
@@ -61,15 +59,17 @@ async def load_nested(request: RunRequest, attempt: Attempt) -> tuple[Loaded, En
     return earlier or replace(loaded, saved=None), fresh
 
 
-async def _held_back(request: RunRequest, attempt: Attempt, held: CheckpointTuple) -> tuple[Loaded, Entry]:
-    """Go on from where a stateful subgraph stands that has finished in this root run and is not stored yet."""
+async def _left_in_this_run(request: RunRequest, attempt: Attempt, left: list[CheckpointTuple]) -> tuple[Loaded, Entry]:
+    """Go on from where the subgraph stands that has left in this root run, and is not stored yet."""
     assert request.saver is not None
-    versions = held.checkpoint["channel_versions"].values()
+    search = _Search(request, attempt)
+    own = next((saved for saved in left if search.is_under(attempt.run.checkpoint_id, saved)), None)
+    saved = own or left[-1]
+    versions = saved.checkpoint["channel_versions"].values()
     newest = max((version for version in versions if isinstance(version, int)), default=0)
     loaded = await request.saver.aload(request.config.saved())
-    loaded = replace(loaded, saved=held, newest_version=max(loaded.newest_version, newest), chains={})
-    is_own = _Search(request, attempt).is_under(attempt.run.checkpoint_id, held)
-    return loaded, Resume() if is_own else Fresh(request.input)
+    loaded = replace(loaded, saved=saved, newest_version=max(loaded.newest_version, newest), chains={})
+    return loaded, Fresh(request.input) if own is None else Resume()
 
 
 async def _loaded(request: RunRequest, newest: Loaded, saved: CheckpointTuple) -> Loaded:
