@@ -15,6 +15,7 @@ from everstep.errors import GraphRecursionError
 from everstep.graph.builder import StateGraph
 from everstep.graph.compiled import CompiledStateGraph
 from everstep.types import Command, Send
+from everstep_savers.memory import InMemorySaver
 from everstep_savers.sql import migrate
 from everstep_savers.sql.saver import SQLSaver
 from tests.engine.graphs import Log, Update, chain, thread
@@ -79,6 +80,11 @@ async def test_a_step_without_a_saver_makes_no_task_and_no_hop() -> None:
     assert await per_step(None, "sync") == {}
 
 
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+async def test_a_step_in_memory_makes_no_task_and_no_hop(durability: str) -> None:
+    assert await per_step(InMemorySaver(), durability) == {}
+
+
 @pytest.mark.parametrize("durability", ["sync", "async"])
 async def test_a_step_in_sqlite_is_one_hop_and_one_transaction(durability: str, sqlite_url: str) -> None:
     async with SQLSaver.from_url(sqlite_url) as saver:
@@ -86,7 +92,7 @@ async def test_a_step_in_sqlite_is_one_hop_and_one_transaction(durability: str, 
     # BEGIN, the fence, a checkpoint, a value, COMMIT.
     assert cost["statements"] <= 5
     assert cost["hops"] <= 1
-    assert cost["tasks"] <= 1  # a commit is not cut short by a cancellation of its run
+    assert cost.get("tasks", 0) <= 1  # a commit is not cut short by a cancellation of its run
 
 
 @pytest.mark.parametrize("durability", ["sync", "async"])
@@ -95,7 +101,7 @@ async def test_a_step_in_postgres_is_one_statement(durability: str, postgres_url
         cost = await per_step(saver, durability)
     assert cost["statements"] <= 1
     assert cost.get("hops", 0) == 0
-    assert cost["tasks"] <= 2
+    assert cost.get("tasks", 0) <= 1
 
 
 async def test_a_step_in_exit_durability_stores_nothing(saver_url: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -13,12 +13,15 @@ from everstep.pregel.checkpoints import Lineage, Taken, make_checkpoint, next_id
 from everstep.pregel.commits import MAX_BEHIND, CommitQueue, shielded
 from everstep.pregel.held import HeldSteps
 from everstep.types import MISSING, Durability
-from everstep_savers.checkpoint import Commit, NewCheckpoint
+from everstep_savers.checkpoint import Claim, Commit, NewCheckpoint
 from everstep_savers.memory import InMemorySaver
+from tests.guards.counted import counted
 
 
 class Paced(InMemorySaver):
     """Stores one commit each time it is told to, or fails it."""
+
+    never_waits: ClassVar[bool] = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,6 +98,31 @@ async def test_an_error_fails_what_is_behind_it_and_is_raised_at_the_next_step()
     with pytest.raises(OSError, match="full"):
         await commits.step("3")
     assert saver.begun == ["1"]
+
+
+async def test_what_is_handed_over_behind_a_failed_commit_fails_until_the_queue_is_drained() -> None:
+    saver, commits = queue("async")
+    saver.let(1, OSError("full"))
+    await commits.step("1")
+    await turns()
+    late = commits.behind("2")
+    assert isinstance(late.exception(), OSError)
+    with pytest.raises(OSError, match="full"):
+        await commits.drain()
+    saver.let(1)
+    await commits.store("3")
+    assert (saver.begun, saver.stored) == (["1", "3"], ["3"])
+
+
+@pytest.mark.parametrize("durability", ["sync", "async"])
+async def test_a_saver_that_never_waits_stores_in_place(durability: Durability) -> None:
+    saver = InMemorySaver()
+    commits = CommitQueue(saver, "t", durability)
+    async with counted() as made:
+        await commits.claim(Commit("t", claim=Claim(None, "run", "graph")))
+        await commits.step(saver.prepare(Commit("t", token=commits.token, error="first")))
+        assert saver._threads["t"].token == commits.token == 1
+    assert not made.now
 
 
 async def test_an_error_is_raised_by_drain_once() -> None:

@@ -118,7 +118,7 @@ def _checkpoint(
     checkpoint: Checkpoint = {
         "v": CHECKPOINT_FORMAT,
         "id": checkpoint_id,
-        "ts": timestamp(),
+        "ts": timestamp(datetime.now(UTC)),
         "channel_values": values,
         "channel_versions": channels.versions,
         "versions_seen": channels.seen,
@@ -133,9 +133,9 @@ def metadata_of(lineage: Lineage, source: str, step: int) -> CheckpointMetadata:
     return cast(CheckpointMetadata, told)
 
 
-def timestamp() -> str:
-    """Now, as checkpoints tell it."""
-    return datetime.now(UTC).isoformat(timespec="microseconds")
+def timestamp(at: datetime) -> str:
+    """A moment, as checkpoints tell it."""
+    return at.isoformat(timespec="microseconds")
 
 
 @dataclass(frozen=True, slots=True)

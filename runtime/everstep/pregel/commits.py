@@ -39,14 +39,20 @@ class CommitQueue:
         self.token = 0
         self.held = Held(thread_id)
         self.rejected: set[str] = set()
-        self._behind: deque[asyncio.Task[int]] = deque()
-        self._last: asyncio.Task[int] | None = None
+        self._behind: deque[asyncio.Future[int]] = deque()
+        self._waiting: deque[tuple[Any, asyncio.Future[int]]] = deque()
+        self._last: asyncio.Future[int] | None = None
+        self._error: BaseException | None = None
+        self._storing: asyncio.Task[None] | None = None
 
     async def claim(self, commit: Commit) -> None:
         """Store the first commit of a run, which claims the thread.
 
         A cancelled claim is waited for, so that it is known whether the thread has to be given back.
         """
+        if self.saver.never_waits:
+            self.token = await self.saver.acommit(self.saver.prepare(commit))
+            return
         storing = asyncio.ensure_future(self.saver.acommit(self.saver.prepare(commit)))
         try:
             self.token = await unbroken(storing)
@@ -61,7 +67,7 @@ class CommitQueue:
 
     async def step(self, prepared: Any) -> None:
         """Store a superstep: before the next one starts ("sync"), or behind it ("async")."""
-        if self.durability == "sync":
+        if self.durability == "sync" or self.saver.never_waits:
             await self.store(prepared)
             return
         while self._behind and (len(self._behind) >= MAX_BEHIND or self._behind[0].done()):
@@ -75,7 +81,7 @@ class CommitQueue:
                 _ = self._behind.popleft()
         _ = self.soon(prepared)
 
-    def in_the_way(self) -> asyncio.Task[int] | None:
+    def in_the_way(self) -> asyncio.Future[int] | None:
         """The commit to wait for before another one goes behind the run with `soon`; None if there is room.
 
         Raises:
@@ -85,7 +91,7 @@ class CommitQueue:
             _ = self._behind.popleft().result()
         return self._behind[0] if len(self._behind) >= MAX_BEHIND else None
 
-    def soon(self, prepared: Any) -> asyncio.Task[int]:
+    def soon(self, prepared: Any) -> asyncio.Future[int]:
         """Store a commit behind the run; it counts among those that may be under way."""
         self._behind.append(self.behind(prepared))
         return self._behind[-1]
@@ -97,12 +103,20 @@ class CommitQueue:
     async def store(self, prepared: Any) -> None:
         """Store a prepared commit after everything handed over before."""
         await self.drain()
-        await unbroken(asyncio.ensure_future(self.saver.acommit(prepared)))
+        if self.saver.never_waits:
+            await self.saver.acommit(prepared)
+        else:
+            await unbroken(asyncio.ensure_future(self.saver.acommit(prepared)))
 
-    def behind(self, prepared: Any) -> asyncio.Task[int]:
+    def behind(self, prepared: Any) -> asyncio.Future[int]:
         """Store a commit behind the run, after everything handed over before."""
-        self._last = asyncio.ensure_future(self._after(self._last, prepared))
+        self._last = asyncio.get_running_loop().create_future()
         self._last.add_done_callback(_retrieve)
+        self._waiting.append((prepared, self._last))
+        if self._error is not None:
+            self._fail(self._error)
+        elif self._storing is None:
+            self._storing = asyncio.ensure_future(self._store_waiting())
         return self._last
 
     async def drain(self) -> None:
@@ -114,13 +128,31 @@ class CommitQueue:
                 await unbroken(last)
             finally:
                 if self._last is last:
-                    self._last = None
+                    self._last = self._error = None
                     self._behind.clear()
 
-    async def _after(self, previous: asyncio.Task[int] | None, prepared: Any) -> int:
-        if previous is not None:
-            await asyncio.shield(previous)
-        return await self.saver.acommit(prepared)
+    async def _store_waiting(self) -> None:
+        """Store what has been handed over, one after the other, until nothing waits."""
+        try:
+            while self._waiting:
+                token = await self.saver.acommit(self._waiting[0][0])
+                self._waiting.popleft()[1].set_result(token)
+        except BaseException as error:
+            self._fail(error)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self._storing = None
+
+    def _fail(self, error: BaseException) -> None:
+        """Fail what waits, and whatever is handed over from now on: nothing is stored behind a commit that was not."""
+        self._error = error
+        while self._waiting:
+            stored = self._waiting.popleft()[1]
+            if isinstance(error, asyncio.CancelledError):
+                stored.cancel()
+            else:
+                stored.set_exception(error)
 
 
 async def unbroken(commit: asyncio.Future[int]) -> int:

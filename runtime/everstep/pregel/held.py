@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 from everstep.constants import NS_SEP
@@ -36,6 +37,7 @@ class HeldSteps:
         self._checkpoint = copy_checkpoint(first.checkpoint)
         self._changed = dict(first.changed)
         self._last: Taken | None = None
+        self._at = datetime.now(UTC)
 
     def add(self, taken: Taken) -> None:
         """Merge a step: what it has changed, and nothing else."""
@@ -49,14 +51,13 @@ class HeldSteps:
         for task in taken.tasks:
             if task.name in channels.seen:
                 seen[task.name] = dict(channels.seen[task.name])
-        checkpoint["ts"] = timestamp()
-        self._last = taken
+        self._last, self._at = taken, datetime.now(UTC)
 
     def new(self) -> NewCheckpoint:
         """The checkpoint as it is to be stored now."""
         if self._last is None:
             return replace(self._first, checkpoint=self._checkpoint)
-        self._checkpoint["id"] = self._last.checkpoint_id
+        self._checkpoint["id"], self._checkpoint["ts"] = self._last.checkpoint_id, timestamp(self._at)
         self._checkpoint["updated_channels"] = sorted(self._last.updated)
         return replace(self._first, checkpoint=self._checkpoint, metadata=self._last.metadata, changed=self._changed)
 
@@ -100,16 +101,18 @@ class Held:
             left.pop(caller, None)
             left[caller] = _with_writes(start, writes)
 
+    def __bool__(self) -> bool:
+        return bool(self._left)
+
     def left_by(self, checkpoint_ns: str) -> list[CheckpointTuple]:
         """Where the runs of a subgraph stand that have left, the newest last: one for each task that calls it."""
         return list(self._left.get(checkpoint_ns, {}).values())
 
     def forget(self, namespaces: set[str]) -> None:
         """Drop what was left by subgraphs at or below these places: nobody will go on from there."""
-        if self._left:
-            self.checkpoints = [one for one in self.checkpoints if not _is_inside(one.checkpoint_ns, namespaces)]
-            self.writes = [one for one in self.writes if not _is_inside(one.checkpoint_ns, namespaces)]
-            self._left = {ns: left for ns, left in self._left.items() if not _is_inside(ns, namespaces)}
+        self.checkpoints = [one for one in self.checkpoints if not _is_inside(one.checkpoint_ns, namespaces)]
+        self.writes = [one for one in self.writes if not _is_inside(one.checkpoint_ns, namespaces)]
+        self._left = {ns: left for ns, left in self._left.items() if not _is_inside(ns, namespaces)}
 
     def rename(self, checkpoint_ns: str, steps: HeldSteps) -> None:
         """Let what was made under checkpoints that have merged into a later one name the parent of that one."""

@@ -124,7 +124,8 @@ class Journal:
             self._held.add(taken)
         self._kept = ()
         # The subgraphs of tasks whose results are taken; those that did not go that far are gone on from.
-        self.queue.held.forget({task.ns for task in taken.tasks})
+        if self.queue.held:
+            self.queue.held.forget({task.ns for task in taken.tasks})
         self.checkpoint_id = taken.checkpoint_id
 
     async def _step(
