@@ -214,6 +214,10 @@ class AtomicSaver(BaseCheckpointSaver, Generic[PreparedT]):
             DatabaseUnavailable: The storage cannot be reached.
         """
 
+    def join(self, first: PreparedT, second: PreparedT) -> PreparedT | None:
+        """One commit that leaves the thread as these two of one run do, one after the other; None if there is none."""
+        return None
+
     @abstractmethod
     async def atake_back(self, thread_id: str, token: int, tasks: Sequence[TaskPlace]) -> None:
         """Remove the results of tasks, all or none: they run again when the thread goes on.

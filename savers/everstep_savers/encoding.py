@@ -90,6 +90,31 @@ def encode_commit(codec: Codec, commit: Commit, *, is_fenced: bool = True) -> En
     )
 
 
+def joined(first: EncodedCommit, second: EncodedCommit) -> EncodedCommit | None:
+    """One commit for two of a run that follow each other; None if the second one claims the thread anew."""
+    if second.claim is not None or (first.thread_id, first.token, first.is_fenced) != (
+        second.thread_id,
+        second.token,
+        second.is_fenced,
+    ):
+        return None
+    writes = {row[1:5]: row for row in first.writes}
+    for row in second.writes:
+        if row.idx < 0 or row[1:5] not in writes:  # ordinary ones are kept as first written
+            writes[row[1:5]] = row
+    told = second if second.status is not None else first
+    return second._replace(
+        claim=first.claim,
+        status=told.status,
+        error=told.error,
+        head=second.head or first.head,
+        newest_version=max(first.newest_version, second.newest_version),
+        checkpoints=[*first.checkpoints, *second.checkpoints],
+        values=[*first.values, *second.values],
+        writes=list(writes.values()),
+    )
+
+
 def encode_put(
     codec: Codec,
     parent: Address,

@@ -35,7 +35,7 @@ from everstep_savers.decoding import (
     metadata_of,
     version_keys,
 )
-from everstep_savers.encoding import encode_commit, encode_put, encode_put_writes, task_writes
+from everstep_savers.encoding import encode_commit, encode_put, encode_put_writes, joined, task_writes
 from everstep_savers.errors import ThreadConflict
 from everstep_savers.fencing import checkpoint_missing, copy_refused, refusal
 from everstep_savers.history import HistoryWalk, values_of, visit_row
@@ -53,7 +53,8 @@ from everstep_savers.memory_thread import (
     take_back,
 )
 from everstep_savers.metadata import encode_metadata, has_values
-from everstep_savers.parts import gathered, joined
+from everstep_savers.parts import gathered
+from everstep_savers.parts import joined as joined_parts
 from everstep_savers.retention import Pruned, Strategy, checked_runs, policy_of
 from everstep_savers.rows import CheckpointRow, EncodedCommit
 
@@ -78,6 +79,9 @@ class InMemorySaver(MaintainedSaver[EncodedCommit]):
 
     async def acommit(self, prepared: EncodedCommit) -> int:
         return self._commit(prepared)
+
+    def join(self, first: EncodedCommit, second: EncodedCommit) -> EncodedCommit | None:
+        return joined(first, second)
 
     async def atake_back(self, thread_id: str, token: int, tasks: Sequence[TaskPlace]) -> None:
         thread = self._living(thread_id)
@@ -233,7 +237,7 @@ class InMemorySaver(MaintainedSaver[EncodedCommit]):
             return kept[0], kept[1]
         version = version_keys(row.versions).get(channel)
         rows = gathered(self._threads[thread_id].namespaces[checkpoint_ns].find, channel, version or "")
-        return joined(rows) if rows else None
+        return joined_parts(rows) if rows else None
 
     def _commit(self, commit: EncodedCommit) -> int:
         thread = self._threads.get(commit.thread_id)

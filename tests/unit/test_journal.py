@@ -40,6 +40,9 @@ class Paced(InMemorySaver):
         self.stored.append(prepared)
         return 1
 
+    def join(self, first: Any, second: Any) -> Any:
+        return None
+
     def let(self, number: int, error: Exception | None = None) -> None:
         for _ in range(number):
             self.turns.put_nowait(error)
@@ -123,6 +126,46 @@ async def test_a_saver_that_never_waits_stores_in_place(durability: Durability) 
         await commits.step(saver.prepare(Commit("t", token=commits.token, error="first")))
         assert saver._threads["t"].token == commits.token == 1
     assert not made.now
+
+
+class Joining(Paced):
+    """Joins commits that wait, all but those called "alone"."""
+
+    def join(self, first: Any, second: Any) -> Any:
+        return None if "alone" in (first, second) else f"{first}+{second}"
+
+
+async def test_commits_that_wait_at_the_same_time_are_stored_together() -> None:
+    saver = Joining()
+    commits = CommitQueue(saver, "t", "async")
+    await commits.step("1")
+    await turns()
+    await commits.step("2")
+    third = asyncio.create_task(commits.step("3"))
+    await turns()
+    assert (saver.begun, third.done()) == (["1"], False)
+    saver.let(1)
+    stored = await third
+    assert (saver.begun, stored is not None and stored.done()) == (["1", "2+3"], False)
+    saver.let(5)
+    await commits.store("4")
+    assert stored is not None
+    assert stored.done()
+    for one in ("5", "alone", "6"):
+        _ = commits.behind(one)
+    await commits.drain()
+    assert saver.stored == ["1", "2+3", "4", "5", "alone", "6"]
+
+
+async def test_commits_that_are_stored_together_fail_together() -> None:
+    saver = Joining()
+    commits = CommitQueue(saver, "t", "async")
+    both = [commits.behind("1"), commits.behind("2")]
+    saver.let(1, OSError("full"))
+    with pytest.raises(OSError, match="full"):
+        await commits.store("3")
+    assert [isinstance(one.exception(), OSError) for one in both] == [True, True]
+    assert (saver.begun, saver.stored) == (["1+2+3"], [])
 
 
 async def test_an_error_is_raised_by_drain_once() -> None:

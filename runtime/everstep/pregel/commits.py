@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Coroutine
+from itertools import islice
 from typing import Any
 
 from everstep.pregel.held import Held
@@ -65,21 +66,19 @@ class CommitQueue:
             await shielded(self.now(Commit(self.thread_id, token=self.token, status="cancelled")))
             raise
 
-    async def step(self, prepared: Any) -> None:
-        """Store a superstep: before the next one starts ("sync"), or behind it ("async")."""
+    async def step(self, prepared: Any) -> asyncio.Future[int] | None:
+        """Store a superstep: before the next one starts ("sync"), or behind it ("async"), as what is returned tells."""
         if self.durability == "sync" or self.saver.never_waits:
             await self.store(prepared)
-            return
-        while self._behind and (len(self._behind) >= MAX_BEHIND or self._behind[0].done()):
+            return None
+        stored = self.soon(prepared)
+        # It waits in the queue, where it can be joined with others, and the run for the oldest.
+        while self._behind and (len(self._behind) > MAX_BEHIND or self._behind[0].done()):
             oldest = self._behind[0]
-            try:
-                await unbroken(oldest)
-            except asyncio.CancelledError:
-                _ = self.behind(prepared)  # the step is taken: it is stored although the run ends here
-                raise
+            await unbroken(oldest)
             if self._behind and self._behind[0] is oldest:  # a subgraph beside this one may have taken it
                 _ = self._behind.popleft()
-        _ = self.soon(prepared)
+        return stored
 
     def in_the_way(self) -> asyncio.Future[int] | None:
         """The commit to wait for before another one goes behind the run with `soon`; None if there is room.
@@ -101,12 +100,12 @@ class CommitQueue:
         await self.store(self.saver.prepare(commit))
 
     async def store(self, prepared: Any) -> None:
-        """Store a prepared commit after everything handed over before."""
+        """Store a prepared commit after everything handed over before, or together with it."""
+        if not self.saver.never_waits:
+            _ = self.behind(prepared)
         await self.drain()
         if self.saver.never_waits:
             await self.saver.acommit(prepared)
-        else:
-            await unbroken(asyncio.ensure_future(self.saver.acommit(prepared)))
 
     def behind(self, prepared: Any) -> asyncio.Future[int]:
         """Store a commit behind the run, after everything handed over before."""
@@ -132,17 +131,29 @@ class CommitQueue:
                     self._behind.clear()
 
     async def _store_waiting(self) -> None:
-        """Store what has been handed over, one after the other, until nothing waits."""
+        """Store what has been handed over, in order, until nothing waits; what waits together is stored together."""
         try:
             while self._waiting:
-                token = await self.saver.acommit(self._waiting[0][0])
-                self._waiting.popleft()[1].set_result(token)
+                prepared, number = self._joined()
+                token = await self.saver.acommit(prepared)
+                for _ in range(number):
+                    self._waiting.popleft()[1].set_result(token)
         except BaseException as error:
             self._fail(error)
             if not isinstance(error, Exception):
                 raise
         finally:
             self._storing = None
+
+    def _joined(self) -> tuple[Any, int]:
+        """The first commit that waits, joined with those behind it as far as the saver can; how many they are."""
+        joined, number = self._waiting[0][0], 1
+        for later, _ in islice(self._waiting, 1, None):
+            both = self.saver.join(joined, later)
+            if both is None:
+                break
+            joined, number = both, number + 1
+        return joined, number
 
     def _fail(self, error: BaseException) -> None:
         """Fail what waits, and whatever is handed over from now on: nothing is stored behind a commit that was not."""

@@ -36,6 +36,8 @@ from everstep_savers.errors import CodecError
 
 # Seconds in which results of siblings that finish close together are gathered into one commit.
 _GATHER = 0.001
+# How a run ends that could not be finished: with an error, which may be that of storing.
+_AFTER_ERRORS = ("failed", "cancelled")
 
 
 class Journal:
@@ -62,6 +64,7 @@ class Journal:
         self.untracked: frozenset[str] = frozenset()
         self.beside: dict[str, TaskWrites] = {}
         self._unstored: list[Task] = []
+        self._stored: asyncio.Future[int] | None = None
         self._gathering: asyncio.TimerHandle | None = None
         self._held: HeldSteps | None = None
         self._kept: Sequence[TaskWrites] = ()
@@ -144,7 +147,7 @@ class Journal:
         self.checkpoint_id = checkpoint_id
         for task in tasks:
             task.stored = True  # from here on: whatever ends the run, the commit is not taken back
-        await self.queue.step(prepared)
+        self._stored = await self.queue.step(prepared)
         self.status = status
 
     def parent_of(self, taken: Taken) -> str | None:
@@ -164,18 +167,21 @@ class Journal:
             CodecError: A question or a result cannot be kept, and the run did not fail already.
         """
         self._stop_gathering()
-        try:
-            await self.queue.drain()
-        except Exception:
-            self.status = None
-            if status not in ("failed", "cancelled"):
-                raise
+        has_ended, is_lost = self.status is not None and self._held is None, False
+        if has_ended or status in _AFTER_ERRORS:
+            try:
+                await self.queue.drain()
+            except Exception:
+                self.status, has_ended, is_lost = None, False, True
+                if status not in _AFTER_ERRORS:
+                    raise
+        if has_ended:
+            return
+        if is_lost or _has_failed(self._stored):
             # The caller knows that storing failed. What the tasks did cannot hang on a checkpoint that is
             # not there; how the run ended can still be told.
             tasks = ()
             self.beside.clear()
-        if self.status is not None and self._held is None:
-            return
         writes = [found for task in tasks if not task.stored and (found := self._final_writes(task)) is not None]
         writes += self.beside.values()
         told = {one.task_id for one in writes}
@@ -183,7 +189,7 @@ class Journal:
         self.beside.clear()
         if at_breakpoint:
             writes.append(self._stop_mark(self.checkpoint_id))
-        if status in ("failed", "cancelled"):
+        if status in _AFTER_ERRORS:
             writes = [one for one in writes if self._can_be_kept(writes=[one])]
             if self._held is not None and not self._can_be_kept(self._held.new()):
                 # What the run did cannot be stored; its input is, and it can be run again from there.
@@ -298,6 +304,10 @@ class Journal:
             return self.queue.saver.prepare(commit)
         except CodecError as error:
             raise error.within(*_places(error, tasks)) from None
+
+
+def _has_failed(commit: asyncio.Future[int] | None) -> bool:
+    return commit is not None and commit.done() and (commit.cancelled() or commit.exception() is not None)
 
 
 def _places(error: CodecError, tasks: Sequence[Task]) -> tuple[str, ...]:

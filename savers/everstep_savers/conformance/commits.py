@@ -215,6 +215,49 @@ async def test_repeating_a_step_stores_it_once(saver: Saver) -> None:
     assert await everything(saver) == before
 
 
+@pytest.mark.parametrize("second_status", [None, "interrupted"])
+async def test_joined_commits_leave_the_thread_as_the_two_do_one_after_the_other(
+    second_status: Any, saver: Saver
+) -> None:
+    start = new({"n": 0, "items": ["a"]})
+    made = new({"n": 1}, 2, parent=start.checkpoint["id"])
+    later = new({"items": ["b"]}, 3, parent=made.checkpoint["id"])
+    place = ("", made.checkpoint["id"], "task-1")
+    first = [TaskWrites("", start.checkpoint["id"], "task-0", [("n", 1)]), TaskWrites(*place, [("n", 7), (ERROR, "1")])]
+    second = [
+        TaskWrites(*place, [("n", 8), (ERROR, "2")]),
+        TaskWrites("", later.checkpoint["id"], "task-2", [("n", 9)]),
+    ]
+    for thread_id in ("t-1", "t-2"):
+        token = await store(saver, claim(thread_id, start))
+        prepared = [
+            saver.prepare(step(token, made, thread_id=thread_id, status="failed", error="no", writes=first)),
+            saver.prepare(step(token, later, thread_id=thread_id, status=second_status, writes=second)),
+        ]
+        joined = saver.join(*prepared) if thread_id == "t-2" else None
+        for commit in prepared if joined is None else [joined]:
+            assert await saver.acommit(commit) == token
+
+    (one, other), listed = await everything(saver)
+    assert {one.thread_id, other.thread_id} == {"t-1", "t-2"}
+    assert (one.head, one.status, one.error) == (other.head, other.status, other.error)
+    assert one.status == second_status or (one.status, one.error) == ("failed", "no")
+    found = {
+        thread_id: [each[1:3] + each[4:] for each in listed if each.config["configurable"]["thread_id"] == thread_id]
+        for thread_id in ("t-1", "t-2")
+    }
+    assert found["t-1"] == found["t-2"]
+    assert len(found["t-1"]) == 3
+    assert (await saver.aload(config("t-1"))).newest_version == (await saver.aload(config("t-2"))).newest_version == 3
+
+
+async def test_what_claims_a_thread_or_has_another_token_is_not_joined_to_what_came_before(saver: Saver) -> None:
+    before = saver.prepare(step(1, new({"n": 1}, 2)))
+
+    assert saver.join(before, saver.prepare(claim())) is None
+    assert saver.join(before, saver.prepare(step(2, new({"n": 1}, 3)))) is None
+
+
 @pytest.mark.parametrize("is_current", [True, False])
 async def test_results_are_taken_back_under_the_threads_token_and_special_writes_stay(
     is_current: bool, saver: Saver

@@ -31,7 +31,7 @@ from everstep_savers.checkpoint import (
 )
 from everstep_savers.codec import UNOPENED, Codec, Encoded
 from everstep_savers.decoding import decode_thread
-from everstep_savers.encoding import encode_commit, encode_put, encode_put_writes, task_writes
+from everstep_savers.encoding import encode_commit, encode_put, encode_put_writes, joined, task_writes
 from everstep_savers.errors import CodecError, ThreadConflict
 from everstep_savers.fencing import checkpoint_missing, copy_refused
 from everstep_savers.history import HistoryWalk, values_of, visit_row
@@ -117,6 +117,9 @@ class SQLSaver(OpensDatabase, ScriptOpening, MaintainedSaver[EncodedCommit]):
     async def acommit(self, prepared: EncodedCommit) -> int:
         database = await self._opened()
         return await database.commit(prepared)
+
+    def join(self, first: EncodedCommit, second: EncodedCommit) -> EncodedCommit | None:
+        return joined(first, second)
 
     async def atake_back(self, thread_id: str, token: int, tasks: Sequence[TaskPlace]) -> None:
         database = await self._opened()
