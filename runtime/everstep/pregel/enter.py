@@ -91,8 +91,8 @@ async def start_run(request: RunRequest) -> Start:
         ThreadConflict: Another run moved the thread meanwhile.
     """
     loaded, entry = await _load(request)
-    if loaded.saved is not None:
-        loaded = replace(loaded, saved=read_with_aliases(request.graph, loaded.saved))
+    if loaded.saved is not None and (saved := read_with_aliases(request.graph, loaded.saved)) is not loaded.saved:
+        loaded = replace(loaded, saved=saved)
     if isinstance(entry, Fresh):
         return await _start_fresh(request, loaded, entry)
     assert loaded.saved is not None  # without a checkpoint every entry is Fresh
@@ -226,7 +226,7 @@ async def _start_fork(request: RunRequest, loaded: Loaded, saved: CheckpointTupl
     start.is_resumed = start.scope.has_parted = True
     pending = list(saved.pending_writes or ()) if resume.answer is MISSING else await _whole_step(request, saved)
     origin = origin_of(saved.checkpoint["id"], saved.metadata)
-    start.at = replace(start.at, origin=origin)
+    start.at = start.at._replace(origin=origin)
     apply_run_writes(graph, start.channels, pending)
     if resume.command is not None:
         apply_writes(graph, start.channels, [RunWrites(INPUT, command_writes(request, resume.command))])
@@ -260,7 +260,7 @@ async def _start_fork(request: RunRequest, loaded: Loaded, saved: CheckpointTupl
         if reask:
             ask_again(start.tasks)
     await _claim(request, start, loaded, new, writes=writes)
-    start.at = replace(start.at, origin=origin)
+    start.at = start.at._replace(origin=origin)
     return start
 
 
@@ -291,7 +291,7 @@ async def _start_resumed(request: RunRequest, loaded: Loaded, saved: CheckpointT
     start.is_resumed = True
     start.checkpoint_id = saved.checkpoint["id"]
     start.point = point_of(saved)
-    start.at = replace(start.at, origin=origin_of(saved.checkpoint["id"], saved.metadata))
+    start.at = start.at._replace(origin=origin_of(saved.checkpoint["id"], saved.metadata))
     pending = list(saved.pending_writes or ())
     apply_run_writes(graph, start.channels, pending)
     writes: list[TaskWrites] = []
@@ -303,7 +303,7 @@ async def _start_resumed(request: RunRequest, loaded: Loaded, saved: CheckpointT
     if not start.tasks and not writes and request.parent is None and resume.answer is MISSING:
         await _settle(request, start, loaded)
     if any(task.name == START for task in start.tasks):
-        start.at = replace(start.at, stop=start.at.stop + 1)  # the start is no superstep that counts
+        start.at = start.at._replace(stop=start.at.stop + 1)  # the start is no superstep that counts
     restore_tasks(start.tasks, pending, start.scope.answers)
     # A command counts as a stop: whoever gives it knows where the thread stands.
     if resume.command is not None or stopped_here(saved, start.tasks):
@@ -365,7 +365,7 @@ async def _claim(
         start.checkpoint_id = new.checkpoint["id"]
         start.scope.first_made = start.checkpoint_id
         start.point = Point(start.checkpoint_id, new.parent_id, new.metadata)
-        start.at = replace(start.at, origin=start.checkpoint_id)
+        start.at = start.at._replace(origin=start.checkpoint_id)
     start.journal.checkpoint_id = start.checkpoint_id or ""
     if request.parent is not None:
         if new is not None:

@@ -8,8 +8,7 @@ same ids, in every process.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from everstep.channels.managed import Progress
 from everstep.channels.snapshot import Channels, input_copy
@@ -21,8 +20,7 @@ from everstep.tasks.task import Task, TaskIds
 from everstep.types import MISSING
 
 
-@dataclass(frozen=True, slots=True)
-class At:
+class At(NamedTuple):
     """Where a superstep is planned.
 
     Attributes:
