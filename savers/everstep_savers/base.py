@@ -215,7 +215,11 @@ class AtomicSaver(BaseCheckpointSaver, Generic[PreparedT]):
         """
 
     def join(self, first: PreparedT, second: PreparedT) -> PreparedT | None:
-        """One commit that leaves the thread as these two of one run do, one after the other; None if there is none."""
+        """Return one commit that leaves the thread as two that follow each other would; None if there is none.
+
+        The run stores commits together that wait at the same time. A saver whose `prepare` returns something of its
+        own joins it in its own way.
+        """
         return None
 
     @abstractmethod

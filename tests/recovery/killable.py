@@ -58,6 +58,7 @@ class Plan:
             and its result; ``""``: nowhere.
         slow_results: Seconds by which commits of results alone are delayed.
         slow_steps: Seconds by which commits of checkpoints are delayed, but for the claim.
+        joins: Commits that wait together are stored as one; else each is stored by itself, so that they can be counted.
         meet: One-letter tags of the runs that must all have read the thread before one of them claims it.
         pipe: A named pipe; in node s1 the process writes its id there and stops until it is continued.
     """
@@ -71,6 +72,7 @@ class Plan:
     durability: str = "async"
     slow_results: float = 0.0
     slow_steps: float = 0.0
+    joins: bool = False
     meet: str = ""
     pipe: str = ""
 
@@ -187,6 +189,10 @@ class MortalSaver(SQLSaver):
         done = [writes for writes in results if any(is_result(*write) for write in writes.writes)]
         names = [writes.writes[0][1] if writes.writes[0][0] == RETURN else writes.node for writes in done]
         return super().prepare(commit), names, bool(commit.checkpoints)
+
+    def join(self, first: Any, second: Any) -> Any:
+        both = super().join(first[0], second[0]) if self.life.plan.joins else None
+        return None if both is None else (both, [*first[1], *second[1]], first[2] or second[2])
 
     async def acommit(self, prepared: Any) -> int:
         life, (encoded, done, is_step) = self.life, prepared

@@ -93,6 +93,15 @@ async def test_a_run_killed_at_any_commit_is_found_and_finished(
     await kill_and_finish(children, "start", plans)
 
 
+@pytest.mark.parametrize("graph", ["chain", "diamond", "asking", "tasks", "handled"])
+async def test_a_run_killed_at_a_commit_that_is_several_joined_is_found_and_finished(
+    graph: str, saver_url: str, tmp_path: Path, children: Raise
+) -> None:
+    plan = Plan(saver_url, "", graph=graph, joins=True)
+    # How many are joined is a matter of time; the claim is stored by itself, and something after it.
+    await kill_and_finish(children, "start", plans_for(plan, at_commits(2), tmp_path))
+
+
 def slowed(plan: Plan, kind: str, seconds: float) -> Plan:
     return replace(plan, slow_results=seconds) if kind == "results" else replace(plan, slow_steps=seconds)
 
