@@ -251,7 +251,9 @@ class MaintainedSaver(AtomicSaver[PreparedT]):
         Nobody owns the copy: that of a running thread has status "drained". It goes its own way from then on.
 
         Raises:
-            ThreadConflict: There is no such thread, or the target exists.
+            ThreadConflict: There is no such thread, or the target exists; or it is encrypted, and was written to
+                whenever it was read.
+            CodecError: It is encrypted, and this saver has not the key.
         """
 
     @abstractmethod
@@ -260,7 +262,10 @@ class MaintainedSaver(AtomicSaver[PreparedT]):
 
         The head moves back to the newest checkpoint that is left; a thread of which nothing is left is deleted.
         A run that is under way stores nothing more if it is among them, or if the head it goes on from is removed.
-        Unknown runs are passed over.
+        So does one that may have loaded a state of a subgraph that is removed. Unknown runs are passed over.
+
+        Raises:
+            ValueError: `run_ids` is one text, not a list.
         """
 
     @abstractmethod

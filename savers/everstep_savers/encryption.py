@@ -2,8 +2,8 @@
 
 A value is encrypted under a key made of the named one and a random salt, which each process makes anew, so that random
 nonces may be as short as they are. The name of the key is the value's tag: it tells which keys are still in use. What
-is encrypted holds only in its place, so that nobody who can write the database puts one value where another was; but
-the thread is no part of the place (see `sealing`). Needs the package ``cryptography`` (extra ``crypto``).
+is encrypted holds only in its place, so that nobody who can write the database puts one value where another was, in
+this thread or in another. Needs the package ``cryptography`` (extra ``crypto``).
 """
 
 from __future__ import annotations

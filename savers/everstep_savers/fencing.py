@@ -11,6 +11,7 @@ from typing import NamedTuple
 from everstep_savers.addresses import Address
 from everstep_savers.errors import (
     CheckpointNotFound,
+    CodecError,
     LeaseLost,
     PersistenceError,
     ThreadConflict,
@@ -100,6 +101,14 @@ def copy_refused(source: str, target: str) -> ThreadConflict:
     return ThreadConflict(
         f"thread {source!r} was not copied to {target!r}: there is no thread {source!r}, "
         f"or thread {target!r} exists already; nothing was written."
+    )
+
+
+def copy_without_key(source: str, target: str) -> CodecError:
+    """The error for a copy by a saver that cannot seal what it copies."""
+    return CodecError(
+        f"thread {source!r} was not copied to {target!r}: it is encrypted, and what is encrypted has to be sealed anew "
+        "for the copy; give the saver a codec with the key"
     )
 
 

@@ -159,11 +159,7 @@ def renewed_body(codec: SealedCodec, row: CheckpointRow, thread_id: str) -> byte
 
 def renewed_text(codec: SealedCodec, text: str, place: str, new_place: str) -> str:
     """The text of a run's error, sealed as it would be now."""
-    encoded = ("t", text.encode())
-    if text.startswith(_SEALED_TEXT):
-        tag, _, data = text.removeprefix(_SEALED_TEXT).partition(" ")
-        encoded = (tag, b64decode(data))
-    return _sealed_text(codec.renewed(encoded, place, new_place))
+    return _sealed_text(codec.renewed(_text_apart(text), place, new_place))
 
 
 def opened_value(codec: Codec, thread_id: str, checkpoint_ns: str, channel: str, row: StoredValue) -> StoredValue:
@@ -184,7 +180,7 @@ def opened_thread(codec: Codec, row: ThreadRow) -> ThreadRow:
         except CodecError as error:
             tag, data = UNOPENED + error.reason, b""
         row = row._replace(input_tag=tag, input_data=data)
-    if row.error is not None and row.error.startswith(_SEALED_TEXT):
+    if row.error is not None:
         row = row._replace(error=_opened_text(codec, row.error, row.thread_id))
     return row
 
@@ -235,11 +231,21 @@ def _sealed_text(encoded: Encoded) -> str:
 
 
 def _opened_text(codec: Codec, text: str, thread_id: str) -> str:
+    """The text of a run's error; if it cannot be opened, why."""
+    try:
+        return codec.open(_text_apart(text), error_place(thread_id))[1].decode()
+    except CodecError as error:
+        return f"the text of the error cannot be read: {error.reason}"
+
+
+def _text_apart(text: str) -> Encoded:
+    if not text.startswith(_SEALED_TEXT):
+        return "t", text.encode()
     tag, _, data = text.removeprefix(_SEALED_TEXT).partition(" ")
     try:
-        return codec.open((tag, b64decode(data)), error_place(thread_id))[1].decode()
-    except (CodecError, ValueError):
-        return text
+        return tag, b64decode(data)
+    except ValueError:
+        raise CodecError("the stored bytes cannot be read: they are no base64") from None
 
 
 # Places begin with what is there and its thread: whoever copies a thread has to seal its rows anew.

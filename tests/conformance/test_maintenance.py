@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import asyncpg
@@ -10,8 +11,8 @@ import pytest
 from everstep_savers.base import MaintainedSaver
 from everstep_savers.conformance.maintenance import *  # noqa: F403
 from everstep_savers.conformance.maintenance import run_of, store
-from everstep_savers.conformance.records import claim, new, put_chain, step
-from everstep_savers.errors import LeaseLost, ThreadConflict
+from everstep_savers.conformance.records import claim, config, new, put_chain, step
+from everstep_savers.errors import InvalidKeyError, LeaseLost, ThreadConflict
 from everstep_savers.sql import maintenance
 from everstep_savers.sql.saver import SQLSaver
 from everstep_savers.sql.statements import compiled
@@ -50,3 +51,15 @@ async def test_a_run_is_told_that_it_was_removed_until_another_has_claimed_its_t
         LeaseLost, match=r"^thread 't-1' has been claimed by a later run \(token 4, this run holds 2\);"
     ):
         await store(saver, step(token, new({"n": 1}, 9)))
+
+
+async def test_a_name_that_postgres_cannot_index_is_refused_by_name(postgres_url: str) -> None:
+    long = random.Random(1).randbytes(2000).hex()
+    async with SQLSaver.from_url(postgres_url) as saver:
+        with pytest.raises(
+            InvalidKeyError, match=rf"^thread '{long[:50]}.* has a name that is longer than an index of"
+        ):
+            await put_chain(saver, 1, thread_id=long)
+        await put_chain(saver, 1)
+        with pytest.raises(InvalidKeyError, match=r"^thread 't-1' has a name that is longer than an index of"):
+            await saver.aput_writes(config("t-1", "c"), [("n", 1)], long)

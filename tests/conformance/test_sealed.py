@@ -57,6 +57,12 @@ async def execute(url: str, statement: str) -> None:
     await connection.close()
 
 
+UNREADABLE = (
+    "the text of the error cannot be read: the value cannot be decrypted: it was changed or put into another place, or "
+    "the key '2026' is another one than it was encrypted under"
+)
+
+
 def tells(state: Log) -> Update:
     return {"log": [SECRET]}
 
@@ -232,8 +238,9 @@ async def test_a_key_that_is_missing_is_named_with_the_place(saver_url: str) -> 
     )
     assert raw is not None
     assert raw[0] == "e:2026"
-    assert record.error is not None
-    assert record.error.startswith("sealed e:2026 ")
+    assert record.error == (
+        "the text of the error cannot be read: the value is encrypted under the key '2026', which is none of 2027"
+    )
 
 
 async def test_the_bytes_of_a_value_are_opened_for_an_admin(saver_url: str) -> None:
@@ -293,7 +300,37 @@ async def test_the_error_of_another_thread_cannot_be_shown_for_a_threads_own(sav
     async with SQLSaver.from_url(saver_url, codec=codec()) as saver:
         record = await saver.aget_thread("a")
         assert record is not None
-        assert str(record.error).startswith("sealed e:2026 ")
+        assert record.error == UNREADABLE
+
+
+async def test_an_error_that_somebody_else_has_put_there_is_not_shown(saver_url: str) -> None:
+    async with SQLSaver.from_url(saver_url, codec=codec()) as saver:
+        with pytest.raises(ValueError, match="no such customer"):
+            await chain(fails, saver=saver).ainvoke({"log": []}, thread("a"))
+    for forged in ("everything is fine", "sealed e:2026 no base64!"):
+        await execute(saver_url, f"UPDATE threads SET error = '{forged}'")
+
+        async with SQLSaver.from_url(saver_url, codec=codec()) as saver:
+            record = await saver.aget_thread("a")
+            assert record is not None
+            assert str(record.error).startswith("the text of the error cannot be read: ")
+            assert forged not in str(record.error)
+
+
+@pytest.mark.parametrize("given", [None, SealedCodec(Compression())], ids=["plain", "compressed"])
+async def test_an_encrypted_thread_is_not_copied_without_the_key(saver_url: str, given: Any) -> None:
+    async with SQLSaver.from_url(saver_url, codec=codec()) as saver:
+        await chain(tells, saver=saver).ainvoke({"log": [SECRET]}, thread("a"))
+        await saver.acommit(saver.prepare(claim("b", input=SECRET, has_input=True)))
+    async with SQLSaver.from_url(saver_url, codec=given) as saver:
+        for source in "ab":
+            complaint = (
+                f"thread '{source}' was not copied to 'c': it is encrypted, and what is encrypted has to be sealed "
+                "anew for the copy; give the saver a codec with the key"
+            )
+            with pytest.raises(CodecError, match=f"^{complaint}$"):
+                await saver.acopy_thread(source, "c")
+        assert await saver.aget_thread("c") is None
 
 
 async def test_a_copy_of_an_encrypted_thread_goes_its_own_way(saver_url: str) -> None:

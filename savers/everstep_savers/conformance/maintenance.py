@@ -121,6 +121,12 @@ async def test_removing_a_run_moves_the_head_back_and_keeps_what_others_use(save
     assert await saver.aget_tuple(config("t-2", other[0])) is None
 
 
+async def test_one_run_has_to_be_given_as_a_list(saver: Saver) -> None:
+    run: Any = "run-1"
+    with pytest.raises(ValueError, match=r"^run_ids must be a list of run ids, not the text 'run-1'$"):
+        await saver.adelete_for_runs(run)
+
+
 async def test_checkpoints_of_no_run_are_not_those_of_a_run_without_a_name(saver: Saver) -> None:
     await saver.aput(config(), checkpoint({"n": 1}, {"n": 1}), {}, {"n": 1})
 

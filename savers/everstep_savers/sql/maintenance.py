@@ -13,6 +13,7 @@ from sqlalchemy import (
     ColumnElement,
     Delete,
     Insert,
+    LargeBinary,
     Select,
     Table,
     Text,
@@ -26,10 +27,12 @@ from sqlalchemy import (
     select,
     tuple_,
     union,
+    union_all,
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
+from everstep_savers.codec import ENCRYPTED, SEALED_BODY
 from everstep_savers.sql.parts import is_among, needed_values
 from everstep_savers.sql.schema import channel_values, checkpoint_writes, checkpoints, threads
 from everstep_savers.sql.statements import ROW_TABLES
@@ -39,6 +42,7 @@ Step = Update | Delete | Insert
 _ONE: ColumnElement[int] = literal_column("1", BigInteger)
 _TARGET = bindparam("target", type_=Text())
 _THREAD = bindparam("thread_id", type_=Text())
+ENCRYPTED_BODY = SEALED_BODY + ENCRYPTED.encode()
 # What changes of a thread's row whenever anything of the thread does.
 SEEN = ("token", "updated_at", "removals")
 _INPUT = ("input_tag", "input_data")
@@ -111,6 +115,15 @@ def copy_guard(*, is_postgres: bool, is_as_seen: bool = False) -> Insert:
         index_elements=[threads.c.thread_id], set_=revived, where=threads.c.deleted_at.is_not(None)
     ).returning(threads.c.thread_id)
     return guard
+
+
+def encrypted_query() -> Any:
+    """Anything of a thread that is encrypted: a checkpoint whose body begins with `ENCRYPTED_BODY`, or the input."""
+    begin = func.substr(checkpoints.c.body, literal_column("1"), literal_column(str(len(ENCRYPTED_BODY))))
+    return union_all(
+        select(_ONE).where(checkpoints.c.thread_id == _THREAD, begin == bindparam("begin", type_=LargeBinary())),
+        select(_ONE).where(threads.c.thread_id == _THREAD, threads.c.input_tag.like(_text(f"{ENCRYPTED}%"))),
+    ).limit(_ONE)
 
 
 def runs_query(*, is_postgres: bool) -> Any:

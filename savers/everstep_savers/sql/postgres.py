@@ -17,6 +17,7 @@ from sqlalchemy import URL
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from everstep_savers.errors import InvalidKeyError
 from everstep_savers.fencing import refusal, value_conflict
 from everstep_savers.rows import EncodedCommit
 from everstep_savers.sql import migrate
@@ -165,8 +166,7 @@ class PostgresDatabase(Database):
             return await self._with_retry(lambda raw: _stored(raw, commits), lambda raw: _repeated(raw, commits))
         except asyncpg.PostgresError as error:
             if len(commits) == 1:
-                is_conflict = isinstance(error, asyncpg.NotNullViolationError)
-                return [value_conflict(commits[0].thread_id) if is_conflict else error]
+                return [_fault(commits[0].thread_id, error)]
         # One of them is at fault; it must not spoil the others.
         return [outcome for commit in commits for outcome in await self._store((commit,))]
 
@@ -250,6 +250,18 @@ class PostgresDatabase(Database):
 async def _drop(held: _Held) -> None:
     await held.pooled.invalidate()
     await held.pooled.close()
+
+
+def _fault(thread_id: str, error: Exception) -> Exception:
+    """What is wrong with a commit that the database refuses."""
+    if isinstance(error, asyncpg.NotNullViolationError):
+        return value_conflict(thread_id)
+    if isinstance(error, asyncpg.ProgramLimitExceededError):
+        return InvalidKeyError(
+            f"thread {thread_id!r:.100} has a name that is longer than an index of PostgreSQL can hold ({error}): "
+            "thread id, namespace, key and task together have about 2,700 bytes"
+        )
+    return error
 
 
 def _is_server_trouble(error: BaseException) -> bool:

@@ -95,8 +95,10 @@ async def _candidates(database: Database, thread_ids: Sequence[str] | None, poli
         query = _named_query(database.is_postgres)
         for start in range(0, len(names), THREADS_AT_ONCE):
             batch = bound_texts(names[start : start + THREADS_AT_ONCE], is_postgres=database.is_postgres)
-            for row in await database.fetch(query, {"ids": batch}):
-                yield Candidate(*row)
+            found = {row[0]: row for row in await database.fetch(query, {"ids": batch})}
+            for thread_id in names[start : start + THREADS_AT_ONCE]:
+                if thread_id in found:
+                    yield Candidate(*found[thread_id])
         return
     query, after = _older_query(database.is_postgres), ""
     while page := await database.fetch(query, {"before": policy.before, "after": after, "limit": THREADS_AT_ONCE}):

@@ -33,7 +33,7 @@ from everstep_savers.codec import UNOPENED, Codec, Encoded
 from everstep_savers.decoding import decode_thread
 from everstep_savers.encoding import encode_commit, encode_put, encode_put_writes, joined, task_writes
 from everstep_savers.errors import CodecError, ThreadConflict
-from everstep_savers.fencing import checkpoint_missing, copy_refused
+from everstep_savers.fencing import checkpoint_missing, copy_refused, copy_without_key
 from everstep_savers.history import HistoryWalk, values_of, visit_row
 from everstep_savers.retention import Pruned, Strategy, checked_runs, policy_of
 from everstep_savers.rows import CheckpointRow, EncodedCommit
@@ -243,7 +243,9 @@ class SQLSaver(OpensDatabase, ScriptOpening, MaintainedSaver[EncodedCommit]):
         if isinstance(self.sealing, SealedCodec) and self.sealing.is_secret:
             await copy_sealed(await self._opened(), self.sealing, source, target, _now())
             return
-        values = {"thread_id": source, "target": target, "now": _now()}
+        values = {"thread_id": source, "target": target, "now": _now(), "begin": maintenance.ENCRYPTED_BODY}
+        if await self._database.fetch(_encrypted_query(await self._dialect()), values):
+            raise copy_without_key(source, target)
         if not await self._write(_copy_steps(await self._dialect()), values):
             raise copy_refused(source_thread_id, target_thread_id)
 
@@ -369,6 +371,11 @@ def _delete_steps(is_postgres: bool) -> list[Statement]:
 @lru_cache
 def _take_back_steps(is_postgres: bool) -> list[Statement]:
     return [compiled(step, is_postgres=is_postgres) for step in maintenance.take_back_steps()]
+
+
+@lru_cache
+def _encrypted_query(is_postgres: bool) -> Statement:
+    return compiled(maintenance.encrypted_query(), is_postgres=is_postgres)
 
 
 @lru_cache
