@@ -218,6 +218,21 @@ async def test_what_cannot_be_resealed_is_named(saver_url: str) -> None:
             assert str(caught.value) == f"{reason} ({place})"
 
 
+async def test_what_cannot_be_resealed_stops_nothing_else(saver_url: str) -> None:
+    old, new = Encryption({"2026": KEY}), Encryption({"2027": OTHER})
+    for thread_id, given in (("a", old), ("b", new), ("c", old)):
+        async with SQLSaver.from_url(saver_url, codec=SealedCodec(given)) as saver:
+            await put_chain(saver, 2, thread_id=thread_id)
+
+    async with SQLSaver.from_url(saver_url, codec=SealedCodec(Encryption({"2026": KEY, "2028": KEY}))) as saver:
+        with pytest.raises(CodecError, match=r"under the key '2027'.*thread 'b'") as caught:
+            await saver.areseal()
+    assert caught.value.__notes__ == ["3 more rows cannot be opened; all others are under the current key"]
+    async with SQLSaver.from_url(saver_url, codec=SealedCodec(Encryption({"2028": KEY}))) as saver:
+        for thread_id in "ac":
+            assert await saver.aget_tuple(config(thread_id)) is not None
+
+
 async def test_a_key_that_is_missing_is_named_with_the_place(saver_url: str) -> None:
     await run(saver_url, codec())
 

@@ -78,26 +78,37 @@ async def reseal(database: Database, codec: SealedCodec, *names: str) -> int:
     """Seal the rows of some tables as they would be now, and tell how many were not.
 
     Raises:
-        CodecError: Something cannot be opened; names the place. What came before it is done.
+        CodecError: Something cannot be opened; names the place of the first such row. All others are done.
     """
-    return sum([await _reseal(database, codec, SHEETS[name]) for name in names])
+    faults: list[CodecError] = []
+    count = sum([await _reseal(database, codec, SHEETS[name], faults) for name in names])
+    if faults:
+        first = faults[0]
+        if len(faults) > 1:
+            first.add_note(f"{len(faults) - 1} more rows cannot be opened; all others are under the current key")
+        raise first
+    return count
 
 
-async def _reseal(database: Database, codec: SealedCodec, sheet: Sheet) -> int:
+async def _reseal(database: Database, codec: SealedCodec, sheet: Sheet, faults: list[CodecError]) -> int:
     count = 0
     after: dict[str, Any] = {}
     while page := await database.fetch(_page(sheet.table.name, bool(after), database.is_postgres), after):
-        steps = list(_steps(codec, sheet, page, is_postgres=database.is_postgres))
+        steps = list(_steps(codec, sheet, page, faults, is_postgres=database.is_postgres))
         count += sum(map(len, await database.run(steps))) if steps else 0
         after = {f"after_{name}": value for name, value in zip(sheet.keys, page[-1], strict=False)}
     return count
 
 
 def _steps(
-    codec: SealedCodec, sheet: Sheet, page: Sequence[Row], *, is_postgres: bool
+    codec: SealedCodec, sheet: Sheet, page: Sequence[Row], faults: list[CodecError], *, is_postgres: bool
 ) -> Iterator[tuple[Statement, dict[str, Any]]]:
     for row in page:
-        old, new = tuple(row[-len(sheet.columns) :]), sheet.renewed(codec, row, row[0])
+        try:
+            old, new = tuple(row[-len(sheet.columns) :]), sheet.renewed(codec, row, row[0])
+        except CodecError as error:
+            faults.append(error)
+            continue
         if new != old:
             values = {f"key_{name}": value for name, value in zip(sheet.keys, row, strict=False)}
             values |= {f"old_{name}": value for name, value in zip(sheet.columns, old, strict=True)}

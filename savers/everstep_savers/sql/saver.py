@@ -280,7 +280,7 @@ class SQLSaver(OpensDatabase, ScriptOpening, MaintainedSaver[EncodedCommit]):
         are, if it may read them.
 
         Raises:
-            CodecError: Something cannot be opened; names the place. What came before it is done.
+            CodecError: Something cannot be opened; names the place of the first such row. All others are done.
         """
         if not isinstance(self.sealing, SealedCodec):
             return 0
