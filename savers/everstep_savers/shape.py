@@ -33,6 +33,7 @@ from everstep_savers.checkpoint import (
     copy_checkpoint,
 )
 from everstep_savers.errors import CodecError
+from everstep_savers.listings import closing
 
 _METHODS = ("aget_tuple", "alist", "aput", "aput_writes", "get_next_version")
 # What engine and savers read of a stored checkpoint.
@@ -190,8 +191,9 @@ class ShapeSaver(AtomicSaver[Commit]):
                 if iscoroutine(listing):
                     listing.close()
                 raise TypeError(f"{self._name('alist')} gave {type(listing).__name__}, which is no async iterator")
-            async for found in listing:
-                yield self._lifted(found, "alist", config)
+            async with closing(listing):
+                async for found in listing:
+                    yield self._lifted(found, "alist", config)
         except NotImplementedError as error:
             raise TypeError(self._not_async("alist")) from error
 

@@ -221,11 +221,20 @@ async def test_removing_runs_survives_the_end_of_idle_connections(saver: SQLSave
     assert await saver.aget_thread("t-1") is None
 
 
-async def test_a_copy_whose_fate_is_unknown_is_reported(saver: SQLSaver, proxy: Proxy) -> None:
+async def test_a_copy_whose_fate_is_unknown_is_reported(
+    saver: SQLSaver, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It cannot be repeated: the copy that is there may be another one's."""
     await put_chain(saver, 1)
     await saver.acopy_thread("t-1", "warm-copy")
-    proxy.drops_next_answer = True
+    database: Any = saver._database
+    write = database.write
+
+    async def write_and_lose(steps: Any, **how: Any) -> bool:
+        proxy.drops_next_answer = True
+        return bool(await write(steps, **how))
+
+    monkeypatch.setattr(database, "write", write_and_lose)
 
     with pytest.raises(DatabaseUnavailable, match="cannot use database"):
         await saver.acopy_thread("t-1", "t-2")

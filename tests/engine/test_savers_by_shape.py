@@ -7,12 +7,14 @@ import base64
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from everstep import START, Command, Send, StateGraph, interrupt
+from everstep.errors import UnknownInterruptError
 from everstep.types import Durability
 from everstep_savers.errors import CheckpointNotFound, CodecError
 from everstep_savers.shape import ShapeSaver, as_atomic
@@ -411,3 +413,46 @@ async def test_whichever_call_fails_the_run_fails_and_its_thread_can_be_finished
 
         assert [question.value for question in state.interrupts] == ["sure?"]
         assert finished["log"] == ["yes", "sibling"]
+
+
+class ListingSaver(JsonSaver):
+    """Counts its listings that are not closed."""
+
+    open = 0
+
+    async def alist(self, config: Any, **how: Any) -> Any:
+        self.open += 1
+        try:
+            async for found in super().alist(config, **how):
+                yield found
+        finally:
+            self.open -= 1
+
+    async def aget_tuple(self, config: Any) -> Any:
+        found = [each async for each in super().alist(config, limit=1)]
+        return found[0] if found else None
+
+
+async def test_listings_that_are_left_before_their_end_are_closed() -> None:
+    saver = ListingSaver()
+
+    def ask(state: Log) -> Update:
+        return {"log": [str(interrupt("?"))]}
+
+    inner = StateGraph(Log).add_node("ask", ask).add_edge(START, "ask").compile(checkpointer=True)
+    graph = StateGraph(Log).add_node("inner", inner).add_edge(START, "inner").compile(saver)
+    for answer in "abc":
+        await graph.ainvoke({"log": []}, thread())
+        state = await graph.aget_state(thread(), subgraphs=True)
+        assert state.tasks[0].state is not None
+        assert saver.open == 0
+        await graph.ainvoke(Command(resume=answer), thread())
+        assert saver.open == 0
+    with pytest.raises(UnknownInterruptError):
+        await graph.ainvoke(Command(resume={"0" * 32: "d"}), thread())
+    assert saver.open == 0
+    past = [state async for state in graph.aget_state_history(thread())][3]
+    await graph.aget_state(past.config)
+    async with aclosing(graph.aget_state_history(thread())) as states:
+        assert await anext(states)
+    assert saver.open == 0

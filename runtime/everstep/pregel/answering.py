@@ -28,6 +28,7 @@ from everstep.tasks.handlers import result_of
 from everstep.tasks.task import Answer, Task
 from everstep.types import Interrupt
 from everstep_savers.checkpoint import CheckpointTuple, PendingWrite, TaskWrites
+from everstep_savers.listings import closing
 
 
 async def bind_or_refuse(request: RunRequest, saved: CheckpointTuple, answer: Any, tasks: list[Task]) -> Binding | None:
@@ -57,24 +58,26 @@ async def _refuse_superseded(
 ) -> None:
     """Tell that a question was superseded by a new input, if it was."""
     assert request.saver is not None
-    async for saved in request.saver.alist(request.config.saved()):
-        superseded: Any = saved.metadata.get("superseded", ())
-        if question_id in superseded:
-            raise UnknownInterruptError(
-                f"question {question_id} is not open any more: a new input superseded it (checkpoint "
-                f"{saved.checkpoint['id']}). {describe_open(questions)}"
-            )
+    async with closing(request.saver.alist(request.config.saved())) as listing:
+        async for saved in listing:
+            superseded: Any = saved.metadata.get("superseded", ())
+            if question_id in superseded:
+                raise UnknownInterruptError(
+                    f"question {question_id} is not open any more: a new input superseded it (checkpoint "
+                    f"{saved.checkpoint['id']}). {describe_open(questions)}"
+                )
 
 
 async def _earlier_answers(request: RunRequest) -> AsyncIterator[Answer]:
     """Answers accepted anywhere in the thread's history, newest first."""
     assert request.saver is not None
-    async for saved in request.saver.alist(request.config.saved()):
-        for _, channel, value in reversed(saved.pending_writes or []):
-            if channel == RESUME:
-                for answer in reversed(value):
-                    if isinstance(answer, Answer):
-                        yield answer
+    async with closing(request.saver.alist(request.config.saved())) as listing:
+        async for saved in listing:
+            for _, channel, value in reversed(saved.pending_writes or []):
+                if channel == RESUME:
+                    for answer in reversed(value):
+                        if isinstance(answer, Answer):
+                            yield answer
 
 
 def accepted_writes(request: RunRequest, checkpoint_id: str, binding: Binding) -> list[TaskWrites]:

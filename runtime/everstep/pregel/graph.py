@@ -29,6 +29,7 @@ from everstep.stream.parts import Modes, View, view_of
 from everstep.tasks.caching import cache_namespaces, prepare_cache
 from everstep.types import StateSnapshot, StateUpdate, StreamVersion
 from everstep_savers.base import AtomicSaver
+from everstep_savers.listings import closing
 
 
 class Pregel(RunsMany, Described):
@@ -221,8 +222,9 @@ class Pregel(RunsMany, Described):
             before=before,
             limit=limit,
         )
-        async for snapshot in history:
-            yield snapshot
+        async with closing(history):
+            async for snapshot in history:
+                yield snapshot
 
     async def aupdate_state(self, config: Mapping[str, Any], values: Any, as_node: str | None = None) -> dict[str, Any]:
         """Write to a thread from outside of a run, as if a node had returned `values`.

@@ -9,6 +9,7 @@ keeps its state from run to run, begins a new run from its newest state on the c
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +24,7 @@ from everstep.pregel.subgraphs import caller_of, subgraph_namespace
 from everstep.tasks.current import Attempt, RunScope
 from everstep.tasks.task import Task
 from everstep_savers.checkpoint import CheckpointTuple, Loaded
+from everstep_savers.listings import closing
 from everstep_savers.metadata import descent
 
 
@@ -103,19 +105,19 @@ class _Search:
 
     async def under(self, checkpoint_id: str) -> AsyncIterator[CheckpointTuple]:
         """Those that were made under a checkpoint, newest first: their ids come after its own."""
-        async for saved in self.saver.alist(self.request.config.saved()):
-            if saved.checkpoint["id"] < checkpoint_id:
-                return
-            if self.is_under(checkpoint_id, saved):
-                yield saved
+        async with closing(self.saver.alist(self.request.config.saved())) as listing:
+            async for saved in listing:
+                if saved.checkpoint["id"] < checkpoint_id:
+                    return
+                if self.is_under(checkpoint_id, saved):
+                    yield saved
 
     async def newest_under(self, checkpoint_id: str | None) -> CheckpointTuple | None:
         """The newest one that was made under a checkpoint."""
         if checkpoint_id is None:
             return None
-        async for saved in self.under(checkpoint_id):
-            return saved
-        return None
+        async with closing(self.under(checkpoint_id)) as found:
+            return await anext(found, None)
 
     async def where_parted(self) -> tuple[CheckpointTuple, Kept] | None:
         """The one to go on from on a branch, and what is kept of it.
@@ -182,10 +184,11 @@ class _Asking:
         inner: Blueprint = task.node.subgraph.blueprint
         ns = saved.config["configurable"].get("checkpoint_ns", "")
         config = self.config.saved(checkpoint_ns=subgraph_namespace(task))
-        async for state in self.saver.alist(config):
-            made_at = state.metadata.get("parents", {}).get(ns)
-            if made_at == saved.checkpoint["id"] and await self.tasks_of(inner, state, ids):
-                return True
+        async with closing(self.saver.alist(config)) as listing:
+            async for state in listing:
+                made_at = state.metadata.get("parents", {}).get(ns)
+                if made_at == saved.checkpoint["id"] and await self.tasks_of(inner, state, ids):
+                    return True
         return False
 
 
@@ -193,18 +196,21 @@ async def _on_this_line(request: RunRequest, attempt: Attempt) -> Loaded | None:
     """The newest checkpoint of a stateful subgraph that was made on the line this run is on."""
     assert request.saver is not None
     lines: dict[str, _Line] = {}
-    async for saved in request.saver.alist(request.config.saved()):
-        parents: Mapping[str, str] = saved.metadata.get("parents", {})
-        run: RunScope | None = attempt.run
-        # A graph in between may have run for another task then: a graph above it knows both.
-        while run is not None and run.config.checkpoint_ns not in parents:
-            run = run.above
-        if run is None:
-            return await request.saver.aload(saved.config)
-        ns = run.config.checkpoint_ns
-        line = lines.setdefault(ns, _Line(request, run))
-        if await line.holds(parents[ns]):
-            return await request.saver.aload(saved.config)
+    async with AsyncExitStack() as listings:
+        async for saved in await listings.enter_async_context(closing(request.saver.alist(request.config.saved()))):
+            parents: Mapping[str, str] = saved.metadata.get("parents", {})
+            run: RunScope | None = attempt.run
+            # A graph in between may have run for another task then: a graph above it knows both.
+            while run is not None and run.config.checkpoint_ns not in parents:
+                run = run.above
+            if run is None:
+                return await request.saver.aload(saved.config)
+            ns = run.config.checkpoint_ns
+            if ns not in lines:
+                listing = request.saver.alist(request.config.saved(checkpoint_ns=ns))
+                lines[ns] = _Line(run, await listings.enter_async_context(closing(listing)))
+            if await lines[ns].holds(parents[ns]):
+                return await request.saver.aload(saved.config)
     return None
 
 
@@ -214,12 +220,11 @@ class _Line:
     The point where a branch parts from the old line is not among them: what its tasks did belongs to the old line.
     """
 
-    def __init__(self, request: RunRequest, run: RunScope) -> None:
+    def __init__(self, run: RunScope, listing: AsyncIterator[CheckpointTuple]) -> None:
         self.first_made = run.first_made
         self.next = run.started_from
         self.known = set() if run.has_parted else {self.next}
-        assert request.saver is not None
-        self.listing = request.saver.alist(request.config.saved(checkpoint_ns=run.config.checkpoint_ns))
+        self.listing = listing
 
     async def holds(self, checkpoint_id: str) -> bool:
         """Is this checkpoint on the line? Ids sort by time, and a parent's before its child's."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from everstep_savers.base import AtomicSaver
 from everstep_savers.checkpoint import Loaded
+from everstep_savers.listings import closing
 
 # Sources of the checkpoints at which a branch starts.
 STARTS = ("input", "fork", "update")
@@ -53,8 +54,9 @@ async def starting_point_of(saver: AtomicSaver[object], loaded: Loaded, thread_i
     if loaded.thread is not None and loaded.thread.starting_point is not None:
         return StartingPoint.of(loaded.thread.starting_point)
     first = ""
-    async for saved in saver.alist({"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}}):
-        first = saved.checkpoint["id"]
-        if saved.metadata.get("source") in STARTS:
-            break
+    async with closing(saver.alist({"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}})) as listing:
+        async for saved in listing:
+            first = saved.checkpoint["id"]
+            if saved.metadata.get("source") in STARTS:
+                break
     return StartingPoint(first)

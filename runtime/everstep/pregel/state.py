@@ -26,6 +26,7 @@ from everstep_savers.checkpoint import (
     CheckpointTuple,
     PendingWrite,
 )
+from everstep_savers.listings import closing
 
 
 def snapshot(
@@ -128,9 +129,8 @@ async def _find(saver: AtomicSaver[Any], config: RunConfig) -> CheckpointTuple |
     if config.checkpoint_id is None:
         return await saver.aget_tuple(config.saved())
     # Only a listing shows the results of a step that has been taken.
-    async for saved in saver.alist(config.saved(config.checkpoint_id), limit=1):
-        return saved
-    return None
+    async with closing(saver.alist(config.saved(config.checkpoint_id), limit=1)) as listing:
+        return await anext(listing, None)
 
 
 async def _subgraph_states(
@@ -145,11 +145,12 @@ async def _subgraph_states(
             continue
         inner: Blueprint = task.node.subgraph.blueprint
         inner_config = replace(config, checkpoint_ns=subgraph_namespace(task), checkpoint_id=None)
-        async for state in saver.alist(inner_config.saved()):
-            if state.metadata.get("parents", {}).get(config.checkpoint_ns) in own:
-                states = await _subgraph_states(inner, saver, inner_config, state)
-                found[task.id] = snapshot(inner, inner_config, state, states=states)
-                break
+        async with closing(saver.alist(inner_config.saved())) as listing:
+            async for state in listing:
+                if state.metadata.get("parents", {}).get(config.checkpoint_ns) in own:
+                    states = await _subgraph_states(inner, saver, inner_config, state)
+                    found[task.id] = snapshot(inner, inner_config, state, states=states)
+                    break
     return found
 
 
@@ -163,5 +164,7 @@ async def get_history(
     limit: int | None = None,
 ) -> AsyncIterator[StateSnapshot]:
     """The thread's checkpoints, newest first."""
-    async for saved in saver.alist(config.saved(config.checkpoint_id), filter=filter, before=before, limit=limit):
-        yield snapshot(graph, config, saved, applies_results=False)
+    found = saver.alist(config.saved(config.checkpoint_id), filter=filter, before=before, limit=limit)
+    async with closing(found) as listing:
+        async for saved in listing:
+            yield snapshot(graph, config, saved, applies_results=False)
