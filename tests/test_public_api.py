@@ -67,6 +67,16 @@ HOMES: dict[str, set[str]] = {
     "everstep.config": {"get_config", "get_store", "get_stream_writer"},
     "everstep.func": {"entrypoint", "task"},
     "everstep.pregel": {"NodeBuilder", "Pregel"},
+    "everstep.prebuilt": {
+        "InjectedState",
+        "InjectedStore",
+        "ToolNode",
+        "ToolRuntime",
+        "create_react_agent",
+        "tools_condition",
+    },
+    "everstep.prebuilt.chat_agent_executor": {"AgentState", "AgentStatePydantic", "create_react_agent"},
+    "everstep.prebuilt.tool_node": {"InjectedState", "InjectedStore", "ToolCallRequest", "ToolNode", "tools_condition"},
     "everstep_savers": {
         "BaseCache",
         "BaseCheckpointSaver",

@@ -65,7 +65,7 @@ class TaskFunction(Generic[P, T]):
                 triggers=(PUSH,),
                 channels=(),
                 action=replace(action, function=AppliedTo(func), takes_input=True),
-                writers=(_ReturnWriter(),),
+                writers=(ReturnWriter(),),
                 retry=retry_policies(retry),
                 timeout=TimeoutPolicy.of(timeout),
                 cache=cache_policy_of(cache),
@@ -237,7 +237,7 @@ class entrypoint:  # noqa: N801 - the ecosystem's name
         )
 
 
-class _ReturnWriter:
+class ReturnWriter:
     """Keeps what a task returned, as the one write of its call."""
 
     waits = False
