@@ -62,6 +62,7 @@ LONG_SIGNATURES: dict[str, str] = {
     "everstep.graph.builder:StateGraph.add_node": "the ecosystem's signature",
     "everstep.graph.builder:StateGraph.compile": "the ecosystem's signature, and a keyword per choice",
     "everstep.prebuilt.chat_agent_executor:create_react_agent": "the ecosystem's signature",
+    "everstep.prebuilt.injection:ToolRuntime.__init__": "the ecosystem's signature",
 }
 
 # What may be imported inside a function: optional, or too heavy for `import everstep`.

@@ -40,8 +40,7 @@ class InjectedStore(InjectedToolArg):
     """Marks a parameter of a tool that gets the graph's store: ``Annotated[BaseStore, InjectedStore()]``."""
 
 
-# Without slots: a slotted generic cannot be called through its alias, ToolRuntime[Context, State](...).
-@dataclass
+# No dataclass: pydantic would build a schema of the fields, and write the whole state out with the arguments.
 class ToolRuntime(_DirectlyInjectedToolArg, Generic[ContextT, StateT]):
     """What a tool may use besides its arguments; injected into a parameter annotated with it.
 
@@ -57,15 +56,22 @@ class ToolRuntime(_DirectlyInjectedToolArg, Generic[ContextT, StateT]):
         server_info: What the server that runs the graph tells; None without one.
     """
 
-    state: StateT
-    context: ContextT
-    config: dict[str, Any]
-    stream_writer: Callable[[Any], None]
-    tool_call_id: str | None
-    store: Any
-    tools: list[Any] = field(default_factory=list)
-    execution_info: ExecutionInfo | None = None
-    server_info: ServerInfo | None = None
+    def __init__(
+        self,
+        state: StateT,
+        context: ContextT,
+        config: dict[str, Any],
+        stream_writer: Callable[[Any], None],
+        tool_call_id: str | None,
+        store: Any,
+        tools: list[Any] | None = None,
+        execution_info: ExecutionInfo | None = None,
+        server_info: ServerInfo | None = None,
+    ) -> None:
+        self.state, self.context, self.config = state, context, config
+        self.stream_writer, self.tool_call_id, self.store = stream_writer, tool_call_id, store
+        self.tools = tools or []
+        self.execution_info, self.server_info = execution_info, server_info
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> core_schema.CoreSchema:
