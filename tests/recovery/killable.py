@@ -15,11 +15,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
+from langchain_core.messages import AIMessage, ToolCall
+
 from everstep.constants import RETURN, SCHEDULED, START
 from everstep.context import Runtime, interrupt
 from everstep.graph.builder import StateGraph
 from everstep.graph.compiled import CompiledStateGraph
 from everstep.graph.functional import task
+from everstep.prebuilt.tool_node import ToolNode
 from everstep.types import Command
 from everstep_savers.base import Config
 from everstep_savers.checkpoint import Commit, Loaded
@@ -140,6 +143,26 @@ class Life:
         """A node whose work is two journalled tasks."""
         return {"entries": [await self.act("t1"), await self.act("t2")]}
 
+    async def call(self, state: Entries) -> dict[str, Any]:
+        """A node that runs two tools at once; the second ends after the first one's result was kept."""
+
+        async def t1() -> str:
+            """Work."""
+            self.quick_ran = True
+            self.work("t1")
+            return "t1"
+
+        async def t2() -> str:
+            """Work."""
+            self.work("t2")
+            if self.quick_ran and self.is_watched:
+                await self.result_handed_over.wait()
+            return "t2"
+
+        calls = [ToolCall(name=name, args={}, id=name) for name in ("t1", "t2")]
+        results = await ToolNode([t1, t2]).ainvoke([AIMessage("", tool_calls=calls)])
+        return {"entries": [message.content for message in results]}
+
     async def pay(self, state: Entries, runtime: Runtime[Any]) -> dict[str, Any]:
         """A node that tells the ledger its idempotency key."""
         self.ledger.add(f"key {runtime.idempotency_key}")
@@ -169,6 +192,8 @@ class Life:
             builder.add_node(self.ask).add_edge("s1", "ask").add_edge("ask", "s3")
         elif self.plan.graph == "tasks":
             builder.add_node(self.tasks).add_edge("s1", "tasks").add_edge("tasks", "s3")
+        elif self.plan.graph == "tools":
+            builder.add_node(self.call).add_edge("s1", "call").add_edge("call", "s3")
         elif self.plan.graph == "paying":
             builder.add_node(self.pay).add_edge("s1", "pay").add_edge("pay", "s3")
         elif self.plan.graph == "handled":
@@ -187,7 +212,7 @@ class MortalSaver(SQLSaver):
     def prepare(self, commit: Commit) -> Any:
         results = [*commit.writes, *(writes for new in commit.checkpoints for writes in new.results)]
         done = [writes for writes in results if any(is_result(*write) for write in writes.writes)]
-        names = [writes.writes[0][1] if writes.writes[0][0] == RETURN else writes.node for writes in done]
+        names = [called(writes.writes[0][1]) if writes.writes[0][0] == RETURN else writes.node for writes in done]
         return super().prepare(commit), names, bool(commit.checkpoints)
 
     def join(self, first: Any, second: Any) -> Any:
@@ -218,6 +243,11 @@ class MortalSaver(SQLSaver):
         while not all(Path(f"{plan.ledger}.{tag}").exists() for tag in plan.meet):  # noqa: ASYNC110 - see below
             await asyncio.sleep(0.001)  # no event reaches from one process to another
         return loaded
+
+
+def called(result: Any) -> str:
+    """The name of a `@task` or a tool, which is what it has returned."""
+    return result if isinstance(result, str) else result[0].content
 
 
 def is_result(channel: str, value: Any) -> bool:

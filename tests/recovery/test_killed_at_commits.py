@@ -19,12 +19,13 @@ from tests.recovery.killable import Ledger, Life, Plan
 
 # The commits of a run: its claim, the input made into state, then one a step; the diamond stores one result by itself.
 # A task is stored when it has returned.
-COMMITS = {"chain": 5, "diamond": 6, "asking": 4, "tasks": 7, "handled": 6}
+COMMITS = {"chain": 5, "diamond": 6, "asking": 4, "tasks": 7, "tools": 7, "handled": 6}
 ENDS = {
     "chain": ["s1", "s2", "s3"],
     "diamond": ["s1", "quick", "slow", "s3"],
     "asking": ["s1", "answer", "s3"],
     "tasks": ["s1", "t1", "t2", "s3"],
+    "tools": ["s1", "t1", "t2", "s3"],
     "handled": ["s1", "mended", "s3"],
     "paying": ["s1", "paid", "s3"],
 }
@@ -84,7 +85,7 @@ async def kill_and_finish(children: Raise, deed: str, plans: list[Plan]) -> None
 
 
 @pytest.mark.parametrize("durability", ["sync", "async"])
-@pytest.mark.parametrize("graph", ["chain", "diamond", "asking", "tasks", "handled"])
+@pytest.mark.parametrize("graph", ["chain", "diamond", "asking", "tasks", "tools", "handled"])
 async def test_a_run_killed_at_any_commit_is_found_and_finished(
     graph: str, durability: str, saver_url: str, tmp_path: Path, children: Raise
 ) -> None:
