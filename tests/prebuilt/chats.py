@@ -23,8 +23,8 @@ class Scripted(BaseChatModel):
     """Gives its answers one after the other, and keeps what it has read and which tools were bound."""
 
     answers: list[AIMessage]
-    read: list[list[BaseMessage]] = []
-    bound: list[Any] = []
+    read: list[list[BaseMessage]]
+    bound: list[Any]
     response: Any = None
 
     @property
@@ -49,7 +49,9 @@ class Scripted(BaseChatModel):
 
 def scripted(*answers: AIMessage | str, **more: Any) -> Scripted:
     """A model with these answers."""
-    made = [AIMessage(answer) if isinstance(answer, str) else answer for answer in answers]
+    made = [
+        AIMessage(answer) if isinstance(answer, str) else answer.model_copy(update={"id": None}) for answer in answers
+    ]
     return Scripted(answers=made, read=[], bound=[], **more)
 
 

@@ -62,9 +62,7 @@ START = {"node": asking(*CALLS), "v1": {"messages": "hi"}, "v2": {"messages": "h
 
 
 @EVERY
-async def test_both_questions_come_at_once_and_each_call_gets_its_answer(
-    kind: str, is_async: bool, saver: Any
-) -> None:
+async def test_both_questions_come_at_once_and_each_call_gets_its_answer(kind: str, is_async: bool, saver: Any) -> None:
     shop = Shop(is_async)
     asked = await shop.graph(kind, saver).ainvoke(START[kind], thread())
     questions = asked["__interrupt__"]

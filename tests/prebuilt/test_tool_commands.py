@@ -54,7 +54,7 @@ def mark(runtime: ToolRuntime) -> Command[Any]:
     return Command(update={"names": ["own"], "messages": [done("own", runtime)]})
 
 
-TOOLS = [up, aup, name_only, bad, mark]
+TOOLS: list[Any] = [up, aup, name_only, bad, mark]
 FAILED = "Error: ValueError('no'). Correct the call, or go another way."
 
 

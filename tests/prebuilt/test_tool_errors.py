@@ -44,8 +44,10 @@ async def test_wrong_arguments_and_unknown_tools_become_results_that_say_so() ->
         (
             "c0",
             "error",
-            "Error: tool 'divide' cannot be called with {'a': 'one'}: a: Input should be a valid integer, unable to "
-            "parse string as an integer; b: Field required. Correct the arguments.",
+            (
+                "Error: tool 'divide' cannot be called with {'a': 'one'}: a: Input should be a valid integer, unable "
+                "to parse string as an integer; b: Field required. Correct the arguments."
+            ),
         ),
         ("c1", "error", "Error: there is no tool 'devide'. Did you mean 'divide'? The tools are: 'divide'."),
         ("c2", "error", "Error: there is no tool 'sing'. The tools are: 'divide'."),
@@ -174,7 +176,8 @@ def test_what_cannot_be_a_rule_is_refused() -> None:
     with pytest.raises(GraphTypeError) as caught:
         ToolNode([divide], handle_tool_errors=3)  # type: ignore[arg-type]
     assert str(caught.value) == (
-        "handle_tool_errors is True, False, a text, a function of the error, or one or several types of exceptions; got 3"
+        "handle_tool_errors is True, False, a text, a function of the error, or one or several types of exceptions; "
+        "got 3"
     )
     with pytest.raises(GraphTypeError) as caught:
         ToolNode([divide], handle_tool_errors=number)
@@ -200,7 +203,7 @@ async def test_an_answer_that_does_not_fit_fails_the_run_and_leaves_the_question
     asked = await graph.ainvoke(asking(*["ask"] * count), thread())
     ids = [question.id for question in asked["__interrupt__"]]
     with pytest.raises(ValueError, match="approved"):
-        good = {id: {"approved": True} for id in ids}
+        good = {each: {"approved": True} for each in ids}
         await graph.ainvoke(Command(resume={**good, ids[0]: {"approved": "maybe"}}), thread())
     assert [question.id for question in (await graph.aget_state(thread())).interrupts] == ids[:1]
     result = await graph.ainvoke(Command(resume={ids[0]: {"approved": True}}), thread())

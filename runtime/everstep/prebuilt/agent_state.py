@@ -66,6 +66,12 @@ def with_model_input(schema: Any) -> Any:
     return TypedDict(f"{schema.__name__}WithInput", {**get_type_hints(schema, include_extras=True), MODEL_INPUT: hint})  # type: ignore[operator]
 
 
+def last_calls(messages: Sequence[Any]) -> Sequence[ToolCall]:
+    """The calls of the last message of a model."""
+    last = next((message for message in reversed(messages) if isinstance(message, AIMessage)), None)
+    return () if last is None else last.tool_calls
+
+
 def open_calls(messages: Sequence[Any], *, after_hook: bool) -> list[ToolCall]:
     """The calls of the last message of a model that have no result yet.
 
@@ -73,15 +79,12 @@ def open_calls(messages: Sequence[Any], *, after_hook: bool) -> list[ToolCall]:
         after_hook: A hook may have given results, and put them anywhere. Without one, results follow their message.
     """
     answered: set[Any] = set()
-    calls: list[ToolCall] | None = None
     for message in reversed(messages):
         if isinstance(message, ToolMessage):
             answered.add(message.tool_call_id)
-        elif isinstance(message, AIMessage) and calls is None:
-            calls = message.tool_calls
-            if not after_hook:
-                break
-    return [call for call in calls or () if call["id"] not in answered]
+        elif isinstance(message, AIMessage) and not after_hook:
+            break
+    return [call for call in last_calls(messages) if call["id"] not in answered]
 
 
 def with_all_results(messages: Sequence[Any]) -> list[Any]:

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from everstep.constants import END, START
 from everstep.context import Runtime, current_task
-from everstep.errors import GraphBuildError
+from everstep.errors import GraphBuildError, GraphTypeError
 from everstep.graph.builder import StateGraph
 from everstep.graph.compiled import CompiledStateGraph
 from everstep.prebuilt.agent_model import Model, Prompt, model_input, model_of
@@ -28,6 +28,7 @@ from everstep.prebuilt.agent_state import (
     AgentStateWithStructuredResponse,
     AgentStateWithStructuredResponsePydantic,
     StateSchemaType,
+    last_calls,
     open_calls,
     value_in,
     with_all_results,
@@ -179,7 +180,7 @@ class _Agent:
         model = await self.model.for_state(state, runtime)
         answer = await model.ainvoke(await model_input(self.prompt, state, config), config)
         if not isinstance(answer, AIMessage):
-            raise GraphBuildError(f"the model of an agent returned {answer!r:.200}; expected an AIMessage")
+            raise GraphTypeError(f"the model of an agent returned {answer!r:.200}; expected an AIMessage")
         if self.name is not None:
             answer.name = self.name
         if self._is_last_step(value_in(state, "remaining_steps"), answer):
@@ -199,18 +200,21 @@ class _Agent:
         """Where to go after the model, or after the hook that follows it."""
         messages = value_in(state, "messages")
         calls = open_calls(messages, after_hook=self.has_hook)
-        if not calls or not self.has_tools:
+        last = messages[-1] if messages else None
+        # Those that nobody can read have to get a result as well, by the node that knows of them.
+        has_unreadable = isinstance(last, AIMessage) and bool(last.invalid_tool_calls)
+        if not self.has_tools or not (calls or has_unreadable):
             # A hook may have given the results of all calls itself: then the model goes on.
-            return self.entry if self.has_hook and isinstance(messages[-1], ToolMessage) else self.last
-        if self.is_split and not _is_contained() and len(calls) > 1:
+            return self.entry if self.has_hook and isinstance(last, ToolMessage) else self.last
+        if self.is_split and len(calls) > 1 and not has_unreadable and not _is_contained():
             return [Send("tools", call) for call in calls]
+        if len(calls) < len(last_calls(messages)):
+            return [Send("tools", calls)]
         return "tools"
 
     def after_tools(self, state: Any) -> str:
         """Where to go after the tools: the result of some is the answer."""
-        messages = value_in(state, "messages")
-        answer = next((message for message in reversed(messages) if isinstance(message, AIMessage)), None)
-        called = () if answer is None else (call["name"] for call in answer.tool_calls)
+        called = (call["name"] for call in last_calls(value_in(state, "messages")))
         return END if self.direct.intersection(called) else self.entry
 
     def _is_last_step(self, remaining: int | None, answer: AIMessage) -> bool:
