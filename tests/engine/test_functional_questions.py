@@ -704,3 +704,20 @@ async def test_a_reader_that_leaves_while_a_task_runs_leaves_nothing_behind(save
         await entered.wait()
     assert left.is_set()
     assert asyncio.all_tasks() == before
+
+
+async def test_an_answer_that_does_not_fit_fails_the_run_also_while_another_task_waits(saver: Any) -> None:
+    @task
+    async def ask(what: str) -> Any:
+        return interrupt(what, response_schema=int)
+
+    @entrypoint(saver)
+    async def both(_: int) -> list[Any]:
+        return list(await asyncio.gather(ask("a"), ask("b")))
+
+    first, second = (await both.ainvoke(1, thread()))["__interrupt__"]
+    with pytest.raises(ValueError, match="valid integer"):
+        await both.ainvoke(Command(resume={first.id: "many"}), thread())
+    assert (await both.aget_state(thread())).interrupts == (first, second)
+    assert (await both.ainvoke(Command(resume={second.id: 2}), thread()))["__interrupt__"] == [first]
+    assert await both.ainvoke(Command(resume={first.id: 1}), thread()) == [1, 2]

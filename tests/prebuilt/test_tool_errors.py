@@ -208,3 +208,19 @@ async def test_an_answer_that_does_not_fit_fails_the_run_and_leaves_the_question
     assert [question.id for question in (await graph.aget_state(thread())).interrupts] == ids[:1]
     result = await graph.ainvoke(Command(resume={ids[0]: {"approved": True}}), thread())
     assert [text for _, _, text in results(result)] == ["True"] * count
+
+
+async def test_a_wrong_answer_fails_the_run_also_while_another_tool_waits(saver: Any) -> None:
+    async def ask(what: str) -> str:
+        """Ask."""
+        return f"{interrupt(what, response_schema=int)}"
+
+    graph = tools_graph(ask, saver=saver)
+    asked = await graph.ainvoke(asking(("ask", {"what": "a"}), ("ask", {"what": "b"})), thread())
+    first, second = asked["__interrupt__"]
+    with pytest.raises(ValueError, match="valid integer"):
+        await graph.ainvoke(Command(resume={first.id: "many"}), thread())
+    assert (await graph.aget_state(thread())).interrupts == (first, second)
+    assert (await graph.ainvoke(Command(resume={second.id: 2}), thread()))["__interrupt__"] == [first]
+    result = await graph.ainvoke(Command(resume={first.id: 1}), thread())
+    assert [text for _, _, text in results(result)] == ["1", "2"]

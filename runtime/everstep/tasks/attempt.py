@@ -56,6 +56,9 @@ async def run_attempt(attempt: Attempt, cancel_requests: int) -> Outcome:
     if attempt.called is not None:
         attempt.questions = attempt.called.in_order(attempt.questions)
         error = error or attempt.called.unseen_failure()
+        if (refusal := attempt.called.refusal()) is not None:
+            # Its giver has to hear of it, whatever else is still asked.
+            error, attempt.questions = refusal, []
     if not attempt.questions and (reason := _drained(attempt, error)) is not None:
         return Drained(reason)
     return outcome_of(error, attempt.writes, attempt.questions, attempt.node)

@@ -164,6 +164,12 @@ class Calls:
         """What a call has failed with for whose result nobody has asked."""
         return next((promise.error for promise in self._failed if not promise.is_seen), None)
 
+    def refusal(self) -> BaseException | None:
+        """What a call has failed with in a run in which an answer did not fit its question."""
+        if not self._attempt.run.rejected:
+            return None
+        return next((promise.error for promise in self._failed), None)
+
     def _planned(self, node: Node, value: tuple[Any, Any], *, aside: bool) -> tuple[CallTask, Journalled | None]:
         caller, run = self._attempt.task, self._attempt.run
         if run.calls is None:
