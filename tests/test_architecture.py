@@ -74,6 +74,7 @@ LATE_IMPORTS = {
     "attr",
     "attrs",
     "cryptography",
+    "everstep.stream.tokens",  # loads langchain_core
     "everstep_savers.sql",
     "jsonschema",
     "langchain_core",

@@ -100,6 +100,11 @@ class GraphCallbackHandler:
     Sync methods are called on the run's event loop and hold it up while they run.
     """
 
+    # LangChain passes callbacks on from what calls to what is called, and asks nothing of this one.
+    run_inline = ignore_llm = ignore_chat_model = ignore_chain = ignore_agent = True
+    ignore_retriever = ignore_retry = ignore_custom_event = True
+    raise_error = False
+
     def on_run_start(self, event: GraphRunStartEvent) -> Any:
         """A run of the root graph or of a subgraph begins."""
 

@@ -136,6 +136,9 @@ class TaskContext(Protocol):
     def ask(self, value: Any, response_schema: Any = None) -> Any:
         """Return the answer to this question, or suspend the task."""
 
+    def push(self, message: Any, key: str | None) -> None:
+        """Tell readers of a message, and write it to a key, before what the node returns."""
+
 
 current_task: ContextVar[TaskContext] = ContextVar("everstep_current_task")
 

@@ -28,6 +28,7 @@ __all__ = [
     "Durability",
     "GraphOutput",
     "Interrupt",
+    "MessagesStreamPart",
     "OnError",
     "Overwrite",
     "PregelTask",
@@ -286,6 +287,13 @@ class CustomStreamPart(_Part):
     data: Any
 
 
+class MessagesStreamPart(_Part):
+    """A token of a model, or a whole message; with its metadata."""
+
+    type: Literal["messages"]
+    data: tuple[Any, dict[str, Any]]
+
+
 class TasksStreamPart(_Part):
     """A task has begun or ended."""
 
@@ -311,6 +319,7 @@ StreamPart = (
     ValuesStreamPart[Any]
     | UpdatesStreamPart
     | CustomStreamPart
+    | MessagesStreamPart
     | TasksStreamPart
     | CheckpointStreamPart
     | DebugStreamPart

@@ -141,7 +141,8 @@ async def test_an_unknown_mode_is_refused_before_anything_runs(mode: Any, saver:
     with pytest.raises(ConfigError) as caught:
         await events_of(graph, {"log": []}, thread(), stream_mode=mode)
     assert str(caught.value) == (
-        "stream_mode 'vlaues' is not one of 'values', 'updates', 'custom', 'tasks', 'checkpoints', 'debug'. "
+        "stream_mode 'vlaues' is not one of 'values', 'updates', 'custom', 'messages', 'tasks', 'checkpoints', "
+        "'debug'. "
         "Did you mean 'values'?"
     )
     assert await saver.aget_thread("t") is None

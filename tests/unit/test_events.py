@@ -60,7 +60,8 @@ def test_a_mode_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
         view_of("values", "custm", "v1", subgraphs=False)  # type: ignore[arg-type]
     assert str(caught.value) == (
-        "print_mode 'custm' is not one of 'values', 'updates', 'custom', 'tasks', 'checkpoints', 'debug'. "
+        "print_mode 'custm' is not one of 'values', 'updates', 'custom', 'messages', 'tasks', 'checkpoints', "
+        "'debug'. "
         "Did you mean 'custom'?"
     )
 

@@ -11,6 +11,8 @@ from functools import partial
 from typing import Annotated, Any, TypedDict, cast
 from uuid import uuid4
 
+from everstep.context import running_task
+
 # The id of a `RemoveMessage` that removes everything before it.
 REMOVE_ALL_MESSAGES = "__remove_all__"
 
@@ -45,6 +47,29 @@ def add_messages(left: Any = None, right: Any = None, *, format: str | None = No
     from langchain_core.messages import convert_to_messages, convert_to_openai_messages
 
     return convert_to_messages(convert_to_openai_messages(merged))
+
+
+def push_message(message: Any, *, state_key: str | None = "messages") -> Any:
+    """Show a message to readers of stream mode "messages" now, and write it to the state before what the node returns.
+
+    Args:
+        message: With an id; anything that langchain converts to a message.
+        state_key: Where to write it; None shows it alone.
+
+    Returns:
+        The message.
+
+    Raises:
+        ValueError: It has no id.
+        EverstepError: Called outside of a node, after its attempt has ended, or for a key in a `@task`.
+        InvalidUpdateError: The graph has no such key.
+        ImportError: langchain-core is not installed.
+    """
+    (converted,) = _convert([message])
+    if converted.id is None:
+        raise ValueError(f"a message that is pushed needs an id, got {message!r:.200}; pass id=")
+    running_task("push_message").push(converted, state_key)
+    return converted
 
 
 class MessagesState(TypedDict):

@@ -14,6 +14,7 @@ from everstep.constants import INTERRUPT
 from everstep.pregel import payloads
 from everstep.pregel.checkpoints import Point
 from everstep.pregel.io import output_of, touches, update_of
+from everstep.pregel.messages import Messages
 from everstep.pregel.request import RunRequest
 from everstep.pregel.subgraphs import levels_of
 from everstep.stream.buffer import Outlet
@@ -47,6 +48,8 @@ class Events:
         self._state_model = request.graph.state_model
         self._is_root = request.parent is None
         self._asked: set[str] = set()
+        read = [outlet for outlet in outlets if "messages" in outlet.modes]
+        self.messages = Messages(read, request, scope, self._ns) if read else None
 
     @property
     def is_full(self) -> bool:
@@ -69,6 +72,9 @@ class Events:
     def begun(self, tasks: Sequence[Task]) -> None:
         """The tasks of a superstep begin; what those of them had already done that need not run is shown again."""
         self._asked.clear()
+        if self.messages is not None:
+            for task in tasks:
+                self.messages.begun(task)
         if self._reads_tasks:
             for task in tasks:
                 if not task.finished and not task.suspended:
@@ -92,6 +98,8 @@ class Events:
     def finished(self, task: Task) -> None:
         """A task has returned."""
         if not task.node.hidden:
+            if self.messages is not None and not task.cached:
+                self.messages.returned(task)
             self._updates(task, {"cached": True} if task.cached else {})
             if not task.cached:
                 self._ended(task)

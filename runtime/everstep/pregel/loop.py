@@ -37,6 +37,7 @@ from everstep.pregel.subgraphs import nesting_of
 from everstep.pregel.update import apply_writes
 from everstep.stream.parts import as_model, with_questions
 from everstep.tasks.handlers import hand_over
+from everstep.tasks.models import models_of
 from everstep.tasks.outcome import BubbledUp, Drained, Failed, Interrupted, Outcome, Returned
 from everstep.tasks.runner import cancel_requests, run_tasks
 from everstep.tasks.task import Task, path_order
@@ -132,6 +133,7 @@ class Run:
         self._unfinished = 0
         self._cancel_requests = cancel_requests()
         self._turn_ends = self.scope.loop.time() + _TURN
+        self.scope.models = models_of(request.config, self.events.messages if self.events is not None else None)
         if self.events is not None:
             self.scope.told = self.events
             self.scope.emit = self.events.custom if "custom" in self.events.modes else None

@@ -28,6 +28,7 @@ class Outlet:
     Attributes:
         modes: The stream modes that somebody reads; the run makes no other events.
         subgraphs: Are the events of subgraphs read too?
+        seen: Ids of the messages that mode "messages" need not tell any more; see `everstep.pregel.messages`.
     """
 
     __slots__ = (
@@ -41,12 +42,15 @@ class Outlet:
         "_threads",
         "_waiting",
         "modes",
+        "seen",
         "subgraphs",
     )
 
     def __init__(self, modes: Collection[str], *, subgraphs: bool = False, size: int = DEFAULT_SIZE) -> None:
         self.modes = frozenset(modes)
         self.subgraphs = subgraphs
+        # Id -> the node that has told it, and in which attempts; None for what was there before.
+        self.seen: dict[str, tuple[str, tuple[int, ...]] | None] = {}
         self._size = size
         self._events: deque[Event] = deque()
         self._closed = False

@@ -14,7 +14,7 @@ from everstep.errors import ConfigError, did_you_mean
 from everstep.stream.events import Event
 from everstep.types import Interrupt, StreamMode, StreamVersion
 
-MODES = ("values", "updates", "custom", "tasks", "checkpoints", "debug")
+MODES = ("values", "updates", "custom", "messages", "tasks", "checkpoints", "debug")
 
 Modes = StreamMode | Sequence[StreamMode]
 
@@ -55,12 +55,16 @@ def view_of(mode: Modes | None, print_mode: Modes, version: StreamVersion, *, su
 
     Raises:
         ConfigError: There is no such mode or version.
+        ImportError: Mode "messages" is read, and langchain-core is not installed.
     """
     modes = ("updates",) if mode is None else _names(mode, "stream_mode")
     pairs = not (mode is None or isinstance(mode, str))
     if version not in get_args(StreamVersion):
         raise ConfigError(f"version is 'v1' or 'v2', got {version!r}")
-    return View(modes, _names(print_mode, "print_mode"), pairs, subgraphs, version)
+    view = View(modes, _names(print_mode, "print_mode"), pairs, subgraphs, version)
+    if "messages" in view.read:
+        _check_installed()
+    return view
 
 
 def _names(given: Modes, what: str) -> tuple[str, ...]:
@@ -73,6 +77,14 @@ def _names(given: Modes, what: str) -> tuple[str, ...]:
                 f"{what} {mode!r} is not one of {', '.join(map(repr, MODES))}.{did_you_mean(str(mode), MODES)}"
             )
     return modes
+
+
+def _check_installed() -> None:
+    try:
+        import langchain_core.callbacks
+        import langchain_core.runnables.config  # noqa: F401  # nodes' models inherit through it
+    except ImportError as error:
+        raise ImportError("stream mode 'messages' needs langchain-core: pip install 'everstep[langchain]'") from error
 
 
 def with_questions(values: Any, questions: Sequence[Interrupt], kind: type[list[Any] | tuple[Any, ...]]) -> Any:

@@ -137,6 +137,8 @@ async def _body_and_writes(attempt: Attempt) -> None:
 def _context_of(attempt: Attempt) -> contextvars.Context:
     context = contextvars.copy_context()
     context.run(current_task.set, attempt)
+    if attempt.run.models is not None:
+        attempt.run.models.enter(attempt, context)
     return context
 
 

@@ -8,16 +8,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import Context
 from typing import Any, Protocol
 
 from xxhash import xxh3_128_hexdigest
 
 from everstep.channels.managed import ManagedValue, Progress
 from everstep.config import RunConfig
-from everstep.constants import PREVIOUS
+from everstep.constants import BRANCH_PREFIX, PREVIOUS
 from everstep.context import ExecutionInfo, Runtime, ServerInfo, current_task
 from everstep.control import RunControl
-from everstep.errors import ConfigError, EverstepError, GraphInterrupt, InterruptMismatchError
+from everstep.errors import (
+    ConfigError,
+    EverstepError,
+    GraphInterrupt,
+    InterruptMismatchError,
+    InvalidUpdateError,
+    did_you_mean,
+)
 from everstep.tasks.node import Write
 from everstep.tasks.responses import checked_answer, json_schema_of
 from everstep.tasks.task import Answer, Task
@@ -27,6 +35,10 @@ from everstep_savers.ids import new_checkpoint_id
 
 class ReadsChannels(Protocol):
     """The channels of a run, as far as tasks read them."""
+
+    @property
+    def live(self) -> Mapping[str, Any]:
+        """The channels by key."""
 
     def read_with(self, channels: Sequence[str], writes: Sequence[Write]) -> dict[str, Any]:
         """The channels that have a value, as they would be after `writes`."""
@@ -55,6 +67,19 @@ class Told(Protocol):
         """A task has failed for good."""
 
 
+class Passes(Protocol):
+    """What the nodes of a run pass on to the models that they call."""
+
+    def callbacks_of(self, attempt: Attempt) -> Any:
+        """The callbacks in the config of the attempt's node."""
+
+    def enter(self, attempt: Attempt, context: Context) -> None:
+        """Have what is called in this context inherit the config of the attempt."""
+
+    def push(self, attempt: Attempt, message: Any) -> None:
+        """Tell readers of a message that the attempt's node pushes."""
+
+
 class Readable(Protocol):
     """The run of a subgraph whose events are read."""
 
@@ -73,6 +98,7 @@ class RunScope:
         durable: Is there a saver that keeps a suspended thread?
         step: The superstep under way; `stop` is the last one the recursion limit allows.
         managed: Keys that are computed for each task.
+        models: What the models that nodes call inherit (`everstep.tasks.models`); None if there is nothing.
         control: Through it the run is asked to stop at a barrier; one for a root run and its subgraphs.
         drains: A failing task lets its siblings finish.
         verifies: A node's input is checked for changes in place.
@@ -110,6 +136,7 @@ class RunScope:
         "has_parted",
         "loop",
         "managed",
+        "models",
         "nesting",
         "rejected",
         "run_id",
@@ -132,6 +159,7 @@ class RunScope:
         self.store: Any = None
         self.emit: Callable[[Attempt, Any], None] | None = None
         self.told: Told | None = None
+        self.models: Passes | None = None
         self.attempts: tuple[int, ...] = ()
         self.cache: Any = None
         self.slots = asyncio.Semaphore(config.max_concurrency) if config.max_concurrency else None
@@ -297,8 +325,32 @@ class Attempt:
         self._keep_private()
         return checked
 
+    def push(self, message: Any, key: str | None) -> None:
+        """Tell readers of a message, and write it to a key, before what the node returns."""
+        if self.closed:
+            raise EverstepError(f"{self.task.title} pushed a message after its attempt had ended")
+        if key is not None:
+            self._check_pushed(key)
+            self.writes.append((key, message))
+            self._keep_private()
+        if self.run.models is not None:
+            self.run.models.push(self, message)
+
+    def _check_pushed(self, key: str) -> None:
+        if self.task.depth:
+            raise EverstepError(
+                f"{self.task.title} pushed a message to key {key!r}; a call that is not run again would not push it "
+                f"again: push it in the node, or return it, or pass state_key=None to stream it alone"
+            )
+        keys = [name for name in self.run.channels.live if not name.startswith((BRANCH_PREFIX, "__"))]
+        if key not in keys:
+            raise InvalidUpdateError(
+                f"node {self.node!r} pushed a message to key {key!r}, which is in no schema of this graph."
+                f"{did_you_mean(key, keys)} state_key= names another one; with None the message is streamed alone."
+            )
+
     def _keep_private(self) -> None:
-        """The results of this task, and of those it runs in, now rest on an answer: no cache may keep them."""
+        """What this task does, and those it runs in, is more than what its input leads to: no cache may keep it."""
         attempt: Any = self
         while isinstance(attempt, Attempt):
             if attempt.task.cache_use is not None:
@@ -346,9 +398,12 @@ class Attempt:
             },
             "recursion_limit": config.recursion_limit,
         }
-        for key in ("max_concurrency", "run_id", "run_name", "callbacks"):
-            if (value := getattr(config, key)) is not None:
-                made[key] = value
+        # Not the run's id and name: a model that is called with this config has its own.
+        callbacks = config.callbacks if self.run.models is None else self.run.models.callbacks_of(self)
+        if callbacks is not None:
+            made["callbacks"] = callbacks
+        if config.max_concurrency is not None:
+            made["max_concurrency"] = config.max_concurrency
         return made
 
     def _make_runtime(self) -> Runtime[Any]:
