@@ -67,7 +67,7 @@ def push_message(message: Any, *, state_key: str | None = "messages") -> Any:
     """
     (converted,) = _convert([message])
     if converted.id is None:
-        raise ValueError(f"a message that is pushed needs an id, got {message!r:.200}; pass id=")
+        raise ValueError(f"Message ID is required: push_message got {message!r:.200}, which has none; pass id=")
     running_task("push_message").push(converted, state_key)
     return converted
 

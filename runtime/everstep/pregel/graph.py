@@ -168,10 +168,10 @@ class Pregel(RunsMany, Described):
 
         Args:
             stream_mode: "values" (the state after each step), "updates" (what each node returned), "custom"
-                (what nodes wrote to their stream writer), "tasks" (a task begins or ends), "checkpoints" (a
-                checkpoint was taken), "debug" (both, with step and time), or a list of these: then pairs of mode
-                and event are yielded. By default the graph's own: "updates", or "values" for one that is put
-                together by hand.
+                (what nodes wrote to their stream writer), "messages" (what chat models say, and messages that nodes
+                return, each with metadata), "tasks" (a task begins or ends), "checkpoints" (a checkpoint was taken),
+                "debug" (both, with step and time), or a list of these: then pairs of mode and event are yielded.
+                By default the graph's own: "updates", or "values" for one that is put together by hand.
             version: "v2" yields each event as a `StreamPart`, whatever the other options are.
             print_mode: Modes whose events are printed to standard output.
             subgraphs: Yield the events of subgraphs too; the namespace then comes first in each item, a

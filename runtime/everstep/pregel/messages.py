@@ -59,7 +59,8 @@ class Messages:
         """A task has returned: messages among its writes are told as a whole."""
         for key, value in task.writes:
             for message in self._found(value, deep=bool(task.depth) or key == self._output):
-                self._tell(task, task.attempt, message, self._metadata_of(task, task.attempt), once=True)
+                metadata = {**self._metadata_of(task, task.attempt), "ls_integration": "langgraph"}
+                self._tell(task, task.attempt, message, metadata, once=True)
 
     @property
     def is_full(self) -> bool:
