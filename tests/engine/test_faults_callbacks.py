@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
+import sys
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -234,14 +236,20 @@ async def test_handlers_are_found_in_a_list_a_manager_or_alone_and_others_are_le
         assert await graph.ainvoke({"log": []}, {"callbacks": others}) == {"log": ["a"]}
 
 
-async def test_nodes_get_the_callbacks_of_their_run_in_their_config() -> None:
+@pytest.mark.parametrize("wrap", [lambda each: [each], lambda each: SimpleNamespace(handlers=[object(), each])])
+async def test_nodes_get_the_callbacks_of_their_run_in_their_config(wrap: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     handler, seen = Watching(), []
 
     async def look(state: Log, config: Any) -> None:
         seen.append(config["callbacks"])
 
-    await chain(look).ainvoke({"log": []}, {"callbacks": [handler]})
-    assert seen == [[handler]]
+    given = wrap(handler)
+    importlib.import_module("langchain_core.runnables.config")
+    await chain(look).ainvoke({"log": []}, {"callbacks": given})
+    monkeypatch.delitem(sys.modules, "langchain_core.runnables.config")
+    await chain(look).ainvoke({"log": []}, {"callbacks": given})
+    # A manager where LangChain is loaded, which knows what to do with one.
+    assert (seen[0].handlers, seen[1]) == ([handler], given)
 
 
 async def test_a_base_handler_does_nothing() -> None:

@@ -519,7 +519,9 @@ class Recorder(BaseCallbackHandler):
     def __init__(self) -> None:
         self.told: list[Any] = []
 
-    def on_chat_model_start(self, serialized: Any, messages: Any, *, tags: Any, metadata: Any, **_: Any) -> None:
+    def on_chat_model_start(
+        self, serialized: Any, messages: Any, *, tags: Any = None, metadata: Any = None, **_: Any
+    ) -> None:
         self.told.append((metadata["langgraph_node"], metadata["langgraph_step"], tags))
 
     def on_llm_end(self, response: Any, **_: Any) -> None:

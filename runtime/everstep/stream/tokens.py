@@ -7,7 +7,7 @@ LangChain, and is imported where that is wanted.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -126,7 +126,8 @@ def manager_of(
         manager = callbacks.copy()
     else:
         kind = AsyncCallbackManager if is_async else CallbackManager
-        given = callbacks if isinstance(callbacks, list | tuple) else () if callbacks is None else (callbacks,)
+        given = getattr(callbacks, "handlers", callbacks)
+        given = given if isinstance(given, Iterable) else (given,)
         manager = kind([], inheritable_handlers=[])
         for handler in given:
             if isinstance(handler, BaseCallbackHandler | GraphCallbackHandler):
