@@ -393,6 +393,22 @@ async def test_without_subgraphs_their_messages_are_told_whole_when_the_node_ret
         assert [metadata["langgraph_node"] for _, metadata in events] == ["ask"] * 2
 
 
+async def test_whoever_listens_to_a_node_is_not_passed_on_to_a_subgraph_with_its_config() -> None:
+    handlers: list[Any] = []
+
+    async def look(state: MessagesState, config: Any) -> None:
+        handlers.append(config["callbacks"].handlers)
+
+    inner = graph_of(look)
+
+    async def call(state: MessagesState, config: RunnableConfig) -> None:
+        await inner.ainvoke(state, config)
+
+    recorder = Recorder()
+    await events_of(graph_of(call), HI, {"callbacks": [recorder]}, stream_mode="messages")
+    assert handlers == [[recorder]]
+
+
 @pytest.mark.parametrize("subgraphs", [False, True])
 async def test_a_node_reads_the_messages_of_its_subgraph(subgraphs: bool) -> None:
     inner = graph_of(asking(streaming()))
@@ -701,12 +717,17 @@ async def test_a_model_that_is_called_with_the_config_of_a_node_that_has_ended_i
     async def end(state: MessagesState, config: RunnableConfig) -> None:
         configs.append(config)
 
-    events = []
-    async with closing(graph_of(end, asking(streaming("late"))).astream(HI, stream_mode="messages")) as stream:
+    async def go_on(state: MessagesState) -> None:
+        await streaming("in time").ainvoke("?")
+        await is_read.wait()
+
+    events, is_read = [], asyncio.Event()
+    async with closing(graph_of(end, go_on).astream(HI, stream_mode="messages")) as stream:
         events.append(await anext(stream))
-        await streaming("too late", "x").ainvoke("?", configs[0])
+        await streaming("late", "x").ainvoke("?", configs[0])
+        is_read.set()
         events += [event async for event in stream]
-    assert [message.content for message, _ in events] == ["late"]
+    assert [message.content for message, _ in events] == ["in", " ", "time"]
 
 
 # Forms ---------------------------------------------------------------------------------------------------------------
