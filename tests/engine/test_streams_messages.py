@@ -210,6 +210,16 @@ async def test_metadata_tell_where_a_token_comes_from(saver: Any) -> None:
     assert told == {**place, **asked}
 
 
+async def test_metadata_of_a_node_are_those_of_its_models_and_messages_too() -> None:
+    async def ask(state: MessagesState, config: RunnableConfig) -> Update:
+        answer = await streaming("a").ainvoke("?")
+        return {"messages": [answer, AIMessage(str(config["metadata"]["by"]), id="m")]}
+
+    builder = StateGraph(MessagesState).add_node(ask, metadata={"by": "node"}).add_edge(START, "ask")
+    events = await events_of(builder.compile(), HI, {"metadata": {"by": "run"}}, stream_mode="messages")
+    assert [(message.content, metadata["by"]) for message, metadata in events] == [("a", "node"), ("node", "node")]
+
+
 async def test_metadata_of_one_event_are_its_readers_to_change() -> None:
     events = await events_of(graph_of(asking(streaming())), HI, stream_mode="messages")
     assert [metadata.pop("langgraph_node") for _, metadata in events] == ["ask"] * 3

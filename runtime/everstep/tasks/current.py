@@ -387,9 +387,10 @@ class Attempt:
                 "checkpoint_ns": self.task.ns,
                 "checkpoint_id": self.run.checkpoint_id,
             },
-            "tags": list(config.tags),
+            "tags": [*config.tags, *self.task.node.tags],
             "metadata": {
                 **config.metadata,
+                **self.task.node.metadata,
                 "everstep_step": self.run.step,
                 "everstep_node": self.task.name,
                 "everstep_triggers": self.task.triggers,

@@ -65,7 +65,13 @@ class Models:
         action = attempt.task.node.action
         listener = _Listener(attempt, self.hears) if self.hears is not None else None
         metadata = {**self._config.metadata, **place_of(attempt.run, attempt.task, attempt.number)}
-        return manager_of(given, self._config.tags, metadata, listener, is_async=action is None or action.is_async)
+        return manager_of(
+            given,
+            (*self._config.tags, *attempt.task.node.tags),
+            metadata,
+            listener,
+            is_async=action is None or action.is_async,
+        )
 
     def push(self, attempt: Attempt, message: Any) -> None:
         """Tell readers of a message that the attempt's node pushes."""
@@ -90,8 +96,9 @@ def models_of(config: RunConfig, hears: HearsModels | None) -> Models | None:
 
 
 def place_of(run: RunScope, task: Task, number: int) -> dict[str, Any]:
-    """Where in a run an attempt of a task is, under the keys that readers of model streams know."""
+    """Where in a run an attempt of a task is, under the keys that readers know, beside what its node says."""
     place: dict[str, Any] = {
+        **task.node.metadata,
         "langgraph_step": run.step,
         "langgraph_node": task.name,
         "langgraph_triggers": task.triggers,
