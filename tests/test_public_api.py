@@ -16,6 +16,7 @@ import everstep_savers
 HOMES: dict[str, set[str]] = {
     "everstep": {"END", "START", "Command", "Send", "StateGraph", "interrupt"},
     "everstep.graph": {"END", "START", "StateGraph"},
+    "everstep.graph.message": {"MessagesState", "add_messages", "push_message"},
     "everstep.types": {
         "Command",
         "Durability",
