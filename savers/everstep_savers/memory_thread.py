@@ -17,7 +17,7 @@ from everstep_savers.delta import ValueKey, needed_values
 from everstep_savers.fencing import ThreadState, value_conflict
 from everstep_savers.metadata import with_descent
 from everstep_savers.parts import StoredValue
-from everstep_savers.retention import Outline, OutlineRow, Policy, outline, relinked, removable
+from everstep_savers.retention import Lines, Outline, OutlineRow, Policy, outline, removable
 from everstep_savers.rows import CheckpointRow, EncodedClaim, EncodedCommit, ThreadRow, WriteRow
 
 _QUESTION = WRITES_IDX_MAP[INTERRUPT]
@@ -200,9 +200,9 @@ def remove(thread: MemoryThread, doomed: Iterable[CheckpointRow]) -> None:
     thread.removals += 1
     doomed = list(doomed)
     places = {(row.checkpoint_ns, row.checkpoint_id) for row in doomed}
-    for each, descent in relinked(_outlines(thread), places, places):
+    for each in Lines(_outlines(thread)).remove(places):
         kept = thread.namespaces[each.checkpoint_ns].checkpoints
-        kept[each.checkpoint_id] = kept[each.checkpoint_id]._replace(metadata=with_descent(each.metadata, descent))
+        kept[each.checkpoint_id] = kept[each.checkpoint_id]._replace(metadata=with_descent(each.metadata, each.descent))
     for row in doomed:
         namespace = thread.namespaces[row.checkpoint_ns]
         del namespace.checkpoints[row.checkpoint_id]

@@ -243,26 +243,32 @@ def _gone_on_from(
     return found
 
 
-def relinked(
-    outlines: Iterable[Outline], removed: Collection[Place], batch: Collection[Place]
-) -> list[tuple[Outline, Descent]]:
-    """The checkpoints that stay and lose their parent, each with where it comes from among what stays.
+class Lines:
+    """From which checkpoint of a thread each of its checkpoints comes, while some are removed."""
 
-    Args:
-        outlines: All checkpoints of the thread as it was.
-        removed: Those that are removed, by now.
-        batch: Those of them that are removed at this moment.
-    """
-    known = {(each.checkpoint_ns, each.checkpoint_id): each for each in outlines}
-    found = []
-    for place, each in known.items():
-        if place in removed or (each.checkpoint_ns, each.descent.ancestor) not in batch:
-            continue
-        at: Outline | None = each
-        while at is not None and (each.checkpoint_ns, at.descent.ancestor) in removed:
-            at = known.get((each.checkpoint_ns, at.descent.ancestor or ""))
-        found.append((each, Descent(None, parts=False) if at is None else at.descent))
-    return found
+    def __init__(self, outlines: Iterable[Outline]) -> None:
+        self._known: dict[Place, Outline] = {}
+        self._children: dict[Place, list[Place]] = defaultdict(list)
+        for each in outlines:
+            self._add((each.checkpoint_ns, each.checkpoint_id), each)
+
+    def remove(self, places: Iterable[Place]) -> list[Outline]:
+        """Remove checkpoints; those that lose their parent, as they come from the nearest ancestor that stays."""
+        gone = {place: self._known.pop(place) for place in places}
+        orphans = [child for place in gone for child in self._children.pop(place, ()) if child in self._known]
+        found = []
+        for place in orphans:
+            descent = self._known[place].descent
+            while (parent := gone.get((place[0], descent.ancestor or ""))) is not None:
+                descent = parent.descent
+            found.append(self._known[place]._replace(descent=descent))
+            self._add(place, found[-1])
+        return found
+
+    def _add(self, place: Place, each: Outline) -> None:
+        self._known[place] = each
+        if each.descent.ancestor is not None:
+            self._children[place[0], each.descent.ancestor].append(place)
 
 
 class _Namespace:

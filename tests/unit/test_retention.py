@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from everstep_savers.metadata import Descent
-from everstep_savers.retention import Outline, OutlineRow, Policy, outline, policy_of, relinked, removable
+from everstep_savers.retention import Lines, Outline, OutlineRow, Policy, outline, policy_of, removable
 
 
 def chain(*ids: str, ns: str = "", first: str | None = None, **more: Any) -> list[Outline]:
@@ -201,23 +201,34 @@ def test_what_was_made_where_a_branch_parts_is_not_gone_on_from() -> None:
     assert removed([*root, *states], "z", 1) == ["b", "x", "y"]
 
 
+def orphaned(lines: Lines, *gone: str) -> list[tuple[str, Descent]]:
+    return [
+        (each.checkpoint_id, each.descent) for each in lines.remove([("", checkpoint_id) for checkpoint_id in gone])
+    ]
+
+
 def test_checkpoints_that_lose_their_parent_are_told_the_ancestor_that_is_left() -> None:
     thread = [*chain(*"abcdef"), *chain(*"xy", first="c")]
-    gone = [("", each) for each in "bcde"]
+    told = Descent("a", parts=False)
 
-    assert relinked(thread, gone, gone) == [
-        (thread[5], Descent("a", parts=False)),
-        (thread[6], Descent("a", parts=False)),
-    ]
-    assert relinked(thread, gone, gone[3:]) == [(thread[5], Descent("a", parts=False))]
-    assert relinked(thread, [("", "a")], [("", "a")]) == [(thread[1], Descent(None, parts=False))]
+    assert sorted(orphaned(Lines(thread), *"bcde")) == [("f", told), ("x", told)]
+    assert orphaned(Lines(thread), "a") == [("b", Descent(None, parts=False))]
+
+
+def test_checkpoints_are_told_their_ancestor_while_others_go_one_after_the_other() -> None:
+    lines = Lines([*chain(*"abcdef"), *chain(*"xy", first="c")])
+    told, none = Descent("a", parts=False), Descent(None, parts=False)
+
+    assert sorted(orphaned(lines, *"bcd")) == [("e", told), ("x", told)]
+    assert orphaned(lines, "e") == [("f", told)]
+    assert orphaned(lines, "x") == [("y", told)]
+    assert sorted(orphaned(lines, "a")) == [("f", none), ("y", none)]
 
 
 def test_a_branch_still_parts_where_its_first_checkpoint_was_removed() -> None:
     thread = [*chain(*"ab"), made("w", "b", parts=True), *chain(*"xy", first="w")]
-    gone = [("", "w"), ("", "x")]
 
-    assert relinked(thread, gone, gone) == [(thread[4], Descent("b", parts=True))]
+    assert orphaned(Lines(thread), "w", "x") == [("y", Descent("b", parts=True))]
 
 
 def test_an_ancestor_that_is_told_counts_as_the_parent() -> None:

@@ -8,7 +8,7 @@ only with the last batch, which removes them; until then a prune that was killed
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -36,7 +36,7 @@ from sqlalchemy import (
 from everstep_savers.addresses import checked_key
 from everstep_savers.checkpoint import INTERRUPT, WRITES_IDX_MAP
 from everstep_savers.metadata import with_descent
-from everstep_savers.retention import Outline, OutlineRow, Place, Policy, Pruned, outline, relinked, removable
+from everstep_savers.retention import Lines, Outline, OutlineRow, Place, Policy, Pruned, outline, removable
 from everstep_savers.sql.database import Database
 from everstep_savers.sql.maintenance import Step, delete_steps, delete_unused_values
 from everstep_savers.sql.parts import bound_texts
@@ -115,7 +115,7 @@ async def outlines_of(database: Database, thread_id: str) -> tuple[str | None, l
 
 async def _remove(database: Database, thread: Candidate, outlines: Sequence[Outline], places: Sequence[Place]) -> int:
     """Remove checkpoints until a run is claimed, which may need them; how many."""
-    is_postgres = database.is_postgres
+    is_postgres, lines = database.is_postgres, Lines(outlines)
     for start in range(0, len(places), BATCH):
         batch = places[start : start + BATCH]
         values = {
@@ -124,21 +124,16 @@ async def _remove(database: Database, thread: Candidate, outlines: Sequence[Outl
             **_bound_places(batch, is_postgres=is_postgres),
         }
         guard, *rest = _remove_steps(is_postgres, start + BATCH >= len(places))
-        links = link_steps(thread.thread_id, outlines, {*places[: start + BATCH]}, {*batch}, is_postgres=is_postgres)
+        links = link_steps(thread.thread_id, lines.remove(batch), is_postgres=is_postgres)
         if not await database.write([(guard, values), *links, *((step, values) for step in rest)], may_repeat=True):
             return start
     return len(places)
 
 
 def link_steps(
-    thread_id: str,
-    outlines: Sequence[Outline],
-    removed: Collection[Place],
-    batch: Collection[Place],
-    *,
-    is_postgres: bool,
+    thread_id: str, orphans: Iterable[Outline], *, is_postgres: bool
 ) -> list[tuple[Statement, Mapping[str, Any]]]:
-    """Name to the checkpoints that lose their parent the nearest ancestor that is left, see `relinked`."""
+    """Name to the checkpoints that lose their parent the nearest ancestor that is left, see `Lines.remove`."""
     return [
         (
             _link(is_postgres),
@@ -146,10 +141,10 @@ def link_steps(
                 "thread_id": thread_id,
                 "ns": each.checkpoint_ns,
                 "id": each.checkpoint_id,
-                "new_metadata": with_descent(each.metadata, descent),
+                "new_metadata": with_descent(each.metadata, each.descent),
             },
         )
-        for each, descent in relinked(outlines, removed, batch)
+        for each in orphans
     ]
 
 

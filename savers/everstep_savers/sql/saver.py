@@ -35,7 +35,7 @@ from everstep_savers.encoding import encode_commit, encode_put, encode_put_write
 from everstep_savers.errors import CodecError, ThreadConflict
 from everstep_savers.fencing import checkpoint_missing, copy_refused, copy_without_key
 from everstep_savers.history import HistoryWalk, values_of, visit_row
-from everstep_savers.retention import Pruned, Strategy, checked_runs, policy_of
+from everstep_savers.retention import Lines, Pruned, Strategy, checked_runs, policy_of
 from everstep_savers.rows import CheckpointRow, EncodedCommit
 from everstep_savers.script import ScriptOpening
 from everstep_savers.sealing import SealedCodec, closed_commit
@@ -257,7 +257,7 @@ class SQLSaver(OpensDatabase, ScriptOpening, MaintainedSaver[EncodedCommit]):
         for (thread_id,) in await self._database.fetch(query, values):
             _, outlines = await outlines_of(self._database, thread_id)
             doomed = {(each.checkpoint_ns, each.checkpoint_id) for each in outlines if each.run_id in runs}
-            links = link_steps(thread_id, outlines, doomed, doomed, is_postgres=is_postgres)
+            links = link_steps(thread_id, Lines(outlines).remove(doomed), is_postgres=is_postgres)
             guard, *rest = ((step, values | {"thread_id": thread_id}) for step in _delete_run_steps(is_postgres))
             await self._database.write([guard, *links, *rest], may_repeat=True)
 
